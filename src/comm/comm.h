@@ -1,0 +1,68 @@
+/* Messages between ranks.  The control plane (agreement, splits, small integers) is MPI on host
+ * memory; the data plane is a table of collectives: self for one rank, mpi for several.
+ *
+ * Nothing here returns an error in the middle of a step: a library failure prints its text and ends
+ * the job.  Errors of the caller's own are agreed on with TRY_ALL before anybody goes on. */
+#pragma once
+#include "base/err.h"
+#include <stdint.h>
+
+struct comm;
+
+/* Flat arrays cut into one part a rank: rank r owns elements cut[r] … cut[r + 1] - 1. */
+struct comm_ops {
+    const char *name;
+    /* Every rank's own part goes to all, in place.  elem_bytes is the size of one element. */
+    void (*all_gather)(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes);
+    /* buf in: this rank's addend, all of it.  Out: own part is the sum over ranks, added in the
+     * fixed binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a;
+     * the other parts are undefined.  fp32. */
+    void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *cut, float *scratch);
+    void (*broadcast)(struct comm *c, void *buf, size_t n_bytes, int root);
+    /* elementwise, exact: integers only */
+    void (*sum_i64)(struct comm *c, int64_t *v, int n);
+    void (*max_i64)(struct comm *c, int64_t *v, int n);
+    void (*barrier)(struct comm *c);
+};
+
+struct comm {
+    const struct comm_ops *ops;
+    int rank, size;
+    int node_rank, node_size, n_nodes; /* ranks of this one's node, from shared memory */
+    void *impl;                        /* owned by the implementation */
+};
+
+/* One rank without MPI.  Local. */
+struct comm *comm_self(void);
+
+/* Start MPI and take its world.  *argc, *argv as main got them.  expected: the ranks that the job
+ * wants, 0 for any.  Collective on all ranks of the launcher. */
+int comm_open_world(int *argc, char ***argv, struct comm **out);
+
+/* Ranks with the same color, ordered by key.  Collective on c. */
+struct comm *comm_split(struct comm *c, int color, int key);
+
+/* End a communicator; the world's ends MPI.  Collective on c. */
+void comm_close(struct comm **c);
+
+/* Elements of scratch that reduce_scatter needs for these cuts.  Local. */
+int64_t comm_reduce_scratch(const struct comm *c, const int64_t *cut);
+
+/* Every rank passes its status; all return the worst one, with the text of its lowest rank.
+ * Collective on c. */
+int comm_agree(struct comm *c, int rc);
+#define TRY_ALL(c, call)                                                                           \
+    do {                                                                                           \
+        int rc_ = comm_agree((c), (call));                                                         \
+        if (rc_ != ERR_OK)                                                                         \
+            return rc_;                                                                            \
+    } while (0)
+
+/* ERR_INTERNAL on all ranks unless value is equal on all; what names it.  Collective on c. */
+int comm_same(struct comm *c, uint64_t value, const char *what);
+
+/* Rank 0's bytes to all: the others get *bytes by malloc.  Collective on c. */
+void comm_share_bytes(struct comm *c, char **bytes, size_t *n_bytes);
+
+/* Print one line on rank 0's standard output and flush it.  Local. */
+void comm_print(const struct comm *c, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -1,0 +1,74 @@
+/* Every math primitive that a device must provide.  No guard: included several times.
+ * KERNEL enqueues work on s and cannot fail; KERNEL_SIZE is a pure function of sizes.
+ * "adds" means +=; everything else overwrites.  Rows are contiguous.  All are Local.
+ * A kernel gives the same bits wherever an element lies in its range, and for every row whatever
+ * the number of rows, where the matrix product library does. */
+
+/* y, and pre = the values before act where pre is not NULL.  b may be NULL. */
+KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
+                        const void *x, const void *w, const void *b))
+/* dy (M, N) is destroyed (it becomes the gradient of pre).  dx (M, K) or NULL; dw, db add, or NULL
+ * (frozen).  pre as saved, needed unless act is ACT_NONE. */
+KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
+                         void *dy, const void *x, const void *w, const void *pre))
+
+/* sum = x + residual (residual NULL: sum is not written and x is normalised), then
+ * y = (sum - mean) rstd w + b over rows of C; mean, rstd (rows) are kept for backward.  b or NULL.
+ * Source: Ba et al. 2016, arXiv:1607.06450. */
+KERNEL(layernorm_forward, (struct stream * s, void *y, void *sum, float *mean, float *rstd,
+                           const void *x, const void *residual, const void *w, const void *b,
+                           int64_t rows, int64_t C, float eps))
+/* dx adds (the residual stream's gradient is already there); dw, db add, or NULL. x is the sum. */
+KERNEL(layernorm_backward, (struct stream * s, void *dx, float *dw, float *db, const void *dy,
+                            const void *x, const void *w, const float *mean, const float *rstd,
+                            int64_t rows, int64_t C))
+
+/* y (B, T, C) = wte[ids] + wpe[t]; wpe may be NULL. */
+KERNEL(embedding_forward, (struct stream * s, void *y, const int32_t *ids, const void *wte,
+                           const void *wpe, int64_t B, int64_t T, int64_t C))
+/* dwte (V, C), dwpe (T, C) add, or NULL; in token order, without atomics. */
+KERNEL(embedding_backward, (struct stream * s, float *dwte, float *dwpe, const void *dy,
+                            const int32_t *ids, int64_t B, int64_t T, int64_t C, int64_t V))
+
+/* Bytes of the scratch argument of the two below. */
+KERNEL_SIZE(attention_scratch, (const struct attention *a, int n_threads))
+/* y and lse (B, H, T), the log-sum-exp of each row of scores.  Never stores T x T for all heads. */
+KERNEL(attention_forward, (struct stream * s, const struct attention *a, void *y, float *lse,
+                           const void *q, const void *k, const void *v, void *scratch))
+/* dq, dk, dv have the strides of q, k, v. */
+KERNEL(attention_backward, (struct stream * s, const struct attention *a, void *dq, void *dk,
+                            void *dv, const void *dy, const void *y, const float *lse,
+                            const void *q, const void *k, const void *v, void *scratch))
+
+/* y = x kept / (1 - p), else 0; y may be x.  n = elements of a sample.  Its own backward. */
+KERNEL(dropout, (struct stream * s, void *y, const void *x, const struct dropout *d, int64_t B,
+                 int64_t n))
+
+KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
+
+/* loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
+ * scale (softmax - onehot), may be logits itself, or NULL. */
+KERNEL(cross_entropy, (struct stream * s, float *loss, void *dlogits, const void *logits,
+                       const int32_t *targets, int64_t rows, int64_t V, float scale))
+/* loss (rows) = sum over N of (y - value)²; dy = 2 scale (y - value), or NULL. */
+KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
+             int64_t rows, int64_t N, float scale))
+/* *sum adds x[0] + x[1] + … in that order, in fp64.  sum is host memory, ready at once. */
+KERNEL(sum_f64, (struct stream * s, double *sum, const float *x, int64_t n_elem))
+/* *n adds the rows whose largest logit is the target's (the first one, where equal). */
+KERNEL(count_correct, (struct stream * s, int64_t *n, const void *logits, const int32_t *targets,
+                       int64_t rows, int64_t V))
+/* *n adds the elements that are NaN or infinite. */
+KERNEL(count_nonfinite, (struct stream * s, int64_t *n, const void *x, int64_t n_elem))
+
+/* Flat ranges, fp32. */
+KERNEL(accumulate, (struct stream * s, float *y, const float *x, int64_t n_elem)) /* y += x */
+/* block[i] = sum of squares of g[1024 i …], in fp64; the last block may be short. */
+KERNEL(square_sums, (struct stream * s, double *block, const float *g, int64_t n_elem))
+KERNEL(adamw, (struct stream * s, float *p, float *m, float *v, const float *g, int64_t n_elem,
+               const struct adamw *h))
+KERNEL(sgd, (struct stream * s, float *p, float *momentum, const float *g, int64_t n_elem,
+             const struct sgd *h)) /* momentum NULL where h->momentum is 0 */
+/* Elements first … first + n_elem - 1 of a tensor by its init rule. */
+KERNEL(fill, (struct stream * s, float *p, const struct init_rule *rule, struct rng_key key,
+              int64_t first, int64_t n_elem))

@@ -1,0 +1,34 @@
+/* Private to device/: matrix products as a table of three functions, so that a build needs no
+ * particular library.  C (M, N) = op(A) · op(B) (+ C if accumulate), all fp32, row-major with
+ * leading dimensions.  One thread at a time; inside it uses the device's threads. */
+#pragma once
+#include "base/err.h"
+#include <stdint.h>
+
+struct gemm {
+    int64_t M, N, K;
+    bool a_trans, b_trans; /* A is stored (K, M); B is stored (N, K) */
+    bool accumulate;
+    int64_t lda, ldb, ldc;
+};
+
+struct matmul_ops {
+    const char *name;
+    /* ERR_RESOURCE with the library's words if it does not work here.  Local. */
+    int (*create)(int n_threads, int isa, void **state);
+    void (*run)(void *state, const struct gemm *g, const float *A, const float *B, float *C);
+    void (*destroy)(void **state);
+};
+
+extern const struct matmul_ops matmul_plain_ops;
+#ifdef HAVE_ONEDNN
+extern const struct matmul_ops matmul_onednn_ops;
+#endif
+#ifdef HAVE_CBLAS
+extern const struct matmul_ops matmul_cblas_ops;
+#endif
+
+struct matmul {
+    const struct matmul_ops *ops;
+    void *state;
+};

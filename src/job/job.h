@@ -1,0 +1,74 @@
+/* A job: the entries of an INI file and the command line's overrides, checked against tables.
+ *
+ * job_load() reads files (rank 0); job_pack()/job_unpack() carry the entries to the other ranks, so
+ * that all parse the same bytes; everything else is local and gives the same answer on every rank.
+ * Every error here is ERR_USAGE and begins with "FILE:LINE: [section] key = value: ". */
+#pragma once
+#include "base/text.h"
+#include "job/opt.h"
+
+/* One choice of a section's type key, with the keys that only this choice has. */
+struct section_variant {
+    const char *word; /* value of the type key, any case */
+    const struct opt *opts;
+};
+
+/* One kind of section.  A kind that may be named appears as [model] and as [model.NAME]. */
+struct section_kind {
+    const char *name;
+    bool may_be_named;
+    const struct opt *opts;
+    const char *type_key; /* the key of opts that picks a variant, or NULL */
+    const struct section_variant *variants; /* ends with .word == NULL; NULL if type_key is */
+    const char *help;
+};
+
+struct job; /* lives in the arena that it was loaded into */
+
+/* Read path ("-" is refused) with its includes, scan it (DESIGN 2, Reading), let iniparser read the
+ * same bytes and compare, apply overrides "section.key=value", expand ~ $VAR ${VAR}.
+ * kinds (NULL-terminated) tells which sections exist: an override's section is the longest declared
+ * section name that fits.  Local. */
+int job_load(const char *path, int n_overrides, const char *const *overrides,
+             const struct section_kind *const *kinds, struct arena *a, struct job **out);
+
+/* The same from text in memory; name stands for the file in messages, ./ for its folder.  Local. */
+int job_parse(const char *name, const char *text, size_t n_bytes, int n_overrides,
+              const char *const *overrides, const struct section_kind *const *kinds,
+              struct arena *a, struct job **out);
+
+/* Entries to bytes and back, for the broadcast.  *bytes is owned by the caller (free).  Local. */
+void job_pack(const struct job *j, char **bytes, size_t *n_bytes);
+struct job *job_unpack(const char *bytes, size_t n_bytes, struct arena *a);
+
+/* Every section and key must be known to kinds (nearest spelling in the error), a variant's keys
+ * only under that variant; a named section may not stand without need.  Local. */
+int job_check(const struct job *j, const struct section_kind *const *kinds);
+
+/* Fill conf from section KIND or, where name is not NULL, [KIND.NAME] over [KIND] over defaults.
+ * opts is the table to read with (the kind's own or a variant's).  Local. */
+int job_read(const struct job *j, const char *kind, const char *name, const struct opt *opts,
+             void *conf);
+
+/* Like job_read, but only a variant's extra keys of a section whose type is already known. */
+
+/* The raw text of a key, NULL if neither file nor command line sets it.  section is the full name
+ * ("model.student").  Aliases are not looked at.  Local. */
+const char *job_value(const struct job *j, const char *section, const char *key);
+
+bool job_has_section(const struct job *j, const char *section); /* Local. */
+
+/* Names NAME of all [KIND.NAME], in file order; *n of them; in the job's arena.  Local. */
+const char *const *job_names(const struct job *j, const char *kind, int *n);
+
+/* An error about one key: sets "FILE:LINE: [section] key = value: text" and returns ERR_USAGE.
+ * Looks in [KIND.NAME], then [KIND]; a key that nobody set is named without a line.  Local. */
+int job_error(const struct job *j, const char *kind, const char *name, const char *key,
+              const char *fmt, ...) PRINTF_LIKE(5, 6);
+
+/* Append the resolved job as an INI text: every key of every section that job_read() was asked
+ * for, in that order, with its value, defaults included.  Local. */
+void job_print_resolved(const struct job *j, struct text *out);
+
+/* The job's own file name as given.  Local. */
+const char *job_file(const struct job *j);
