@@ -23,21 +23,27 @@ struct comm_ops {
     void (*sum_i64)(struct comm *c, int64_t *v, int n);
     void (*max_i64)(struct comm *c, int64_t *v, int n);
     void (*barrier)(struct comm *c);
+    struct comm *(*split)(struct comm *c, int color, int key);
+    void (*close)(struct comm **c);
 };
 
 struct comm {
     const struct comm_ops *ops;
     int rank, size;
-    int node_rank, node_size, n_nodes; /* ranks of this one's node, from shared memory */
+    int node_rank, node_size; /* among the ranks that share this one's memory */
     void *impl;                        /* owned by the implementation */
 };
 
 /* One rank without MPI.  Local. */
 struct comm *comm_self(void);
 
-/* Start MPI and take its world.  *argc, *argv as main got them.  expected: the ranks that the job
- * wants, 0 for any.  Collective on all ranks of the launcher. */
-int comm_open_world(int *argc, char ***argv, struct comm **out);
+/* How many ranks a launcher has started, from its environment: 1 without one.  ERR_USAGE if srun
+ * started several tasks without PMIx, since each would then be a world of its own.  Local. */
+int comm_launched(int *n_ranks);
+
+/* All ranks of the launcher: MPI's world, or comm_self() where there is only one (MPI is then not
+ * started at all: a singleton MPI_Init costs 0.3 s).  Collective on all ranks of the launcher. */
+int comm_open_world(struct comm **out);
 
 /* Ranks with the same color, ordered by key.  Collective on c. */
 struct comm *comm_split(struct comm *c, int color, int key);
