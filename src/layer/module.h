@@ -4,7 +4,11 @@
  *
  * Activations.  forward pushes what backward needs on the tape, then a frame that points to it;
  * backward pops frames in the opposite order.  A module that calls children pushes its own frame
- * after them.  The caller provides x and y; y is pushed by the caller before the call. */
+ * after them, at most one.  The caller provides x and y; y is pushed by the caller before the call.
+ *
+ * Loss heads end a model: their y is not an output but the gradient of x, which their forward makes
+ * in training (loss_scale is known before it runs); in eval mode y is NULL.  Their backward takes
+ * that y as dy and dx at once. */
 #pragma once
 #include "device/device.h"
 #include "tensor/batch.h"
@@ -25,7 +29,8 @@ struct module_ops {
     /* y from x; the root takes its input from p->batch and adds its loss to p->loss_sum, and gets
      * x = y = NULL.  Local. */
     void (*forward)(const struct module *m, struct pass *p, const void *x, void *y);
-    /* dx from dy (which it may destroy; dx may be dy where widths agree); dx NULL: not wanted. */
+    /* dx from dy; dx NULL: not wanted.  dx and dy are apart and dx is overwritten, and dy may be
+     * destroyed, unless the class says otherwise in layers.h. */
     void (*backward)(const struct module *m, struct pass *p, void *dy, void *dx);
 };
 
@@ -36,17 +41,19 @@ struct module {
     int first_row, n_rows;        /* its own tensors, not its children's */
     struct module **children;     /* in execution order */
     int n_children;
-    int64_t n_in, n_out;          /* width of a row of x and y; 0 for the root */
+    int64_t n_in, n_out;          /* width of a row of x and y; 0 where it has none */
     const struct hooks *hooks;    /* NULL: none; set by parallel/ */
 };
 
 /* What a module needs to run once. */
 struct pass {
     struct stream *s;
+    enum dtype compute;   /* of weights and activations: what s->k is the table of */
     struct stack *tape;   /* activations, in device memory */
-    struct stack *frames; /* host memory: where on the tape they are */
+    struct stack *frames; /* host memory: where on the tape they are; real in a dry run too */
     bool training;        /* keep what backward needs, drop out */
-    bool dry;             /* dry run: addresses are not real, kernels do nothing */
+    bool dry;             /* dry run: tape and scratch count, kernels do nothing; weight, grad and
+                             the batch's arrays may be NULL */
     bool check;           /* look for NaN behind every module: slow, only after one was seen */
     void *const *weight;  /* by row, compute dtype; valid inside a module's hooks */
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
@@ -55,24 +62,51 @@ struct pass {
     struct rng_key key; /* of this model, step and purpose: dropout derives its own from it */
     double *loss_sum;   /* host: adds the undivided losses of the batch */
     int64_t *n_correct; /* host: adds right answers (classification); may be NULL */
-    void *logits;       /* wanted logits: (B T or B, V) or NULL; ignores the loss where it is set */
+    void *logits;       /* wanted logits: (B T or B, V) or NULL; no loss then, eval mode only */
     bool last_only;     /* logits of each sample's last position only: (B, V) */
     const char *bad;    /* out: name of the first module with a NaN in y, if check */
 };
+
+/* Bytes of frames that a module takes at most: size the frames stack by the number of modules. */
+enum { FRAME_BYTES_MAX = 192 };
 
 /* Run m with its hooks.  Local.  module_forward in eval mode leaves nothing on the tape. */
 void module_forward(const struct module *m, struct pass *p, const void *x, void *y);
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx);
 
-/* For forward and backward of a class.  Bytes of n_elem values of the compute dtype. */
-void *tape_push(struct pass *p, int64_t n_elem);    /* compute dtype */
+/* The two halves of module_forward, for a class whose forward has another form as well (see
+ * layernorm_forward_residual): whatever stands between them is m's forward.  Local. */
+struct module_mark {
+    size_t tape, frames;
+};
+struct module_mark module_begin(const struct module *m, struct pass *p);
+void module_end(const struct module *m, struct pass *p, struct module_mark mark, const void *y);
+
+/* For forward and backward of a class.  All Local.  n_elem values of the compute dtype … */
+void *tape_push(struct pass *p, int64_t n_elem);
 float *tape_push_f32(struct pass *p, int64_t n_elem);
-void *scratch_push(struct pass *p, int64_t n_elem); /* compute dtype; release by mark */
+void *scratch_push(struct pass *p, int64_t n_elem); /* released by mark */
+float *scratch_push_f32(struct pass *p, int64_t n_elem);
+void pass_zero(struct pass *p, void *y, int64_t n_elem); /* y = 0 */
+void *pass_at(const struct pass *p, void *base, int64_t n_elem); /* base + n_elem */
+const void *pass_at_const(const struct pass *p, const void *base, int64_t n_elem);
+
+/* … and a record of n_bytes (at most FRAME_BYTES_MAX - 64) in host memory. */
 void *frame_push(struct pass *p, size_t n_bytes);
 void *frame_pop(struct pass *p, size_t n_bytes); /* valid until the next frame_push */
 
+int64_t pass_rows(const struct pass *p); /* B T, or B where samples are no token strings */
+const void *module_weight(const struct module *m, const struct pass *p, int i); /* own row i */
+float *module_grad(const struct module *m, const struct pass *p, int i); /* NULL: frozen */
+
 /* A key for this module's dropout: from p->key and the module's name.  Local. */
 struct rng_key module_key(const struct module *m, const struct pass *p);
+
+/* y = dropout(x) over rows of C with m's key; y may be x.  Its own backward.  Nothing if rate is 0
+ * or in eval mode, so y is then to be x.  Local. */
+void module_dropout(const struct module *m, struct pass *p, float rate, void *y, const void *x,
+                    int64_t C);
+bool module_drops(const struct pass *p, float rate); /* whether module_dropout does anything */
 
 /* Pre-order walk; f gets each module of the tree below and with m.  Local. */
 void module_walk(struct module *m, void (*f)(struct module *m, void *arg), void *arg);

@@ -19,7 +19,7 @@ struct sample_shape {
 
 /* One micro-batch of this rank; every array is borrowed.  B may be 0 (a ragged last window). */
 struct batch {
-    int64_t B, T;
+    int64_t B, T;           /* T is 0 or 1 where samples are no token strings */
     const int32_t *ids;     /* (B, T) */
     const float *features;  /* (B, n_in) */
     const int32_t *targets; /* (B, T) or (B); -1: not counted */

@@ -1,0 +1,104 @@
+/* LMHead: the output matrix with cross-entropy, chunk by chunk.  A chunk of logits is turned into
+ * its gradient and used up at once, so the largest array of a language model is never made. */
+#include "layer/layers.h"
+
+struct lm_head_conf {
+    int64_t C, V;
+    int row; /* of the matrix, its own or another module's */
+};
+
+/* Few rows would read the whole matrix too often, many would fall out of the cache. */
+enum { CHUNK_ROWS_MIN = 256, CHUNK_ELEMS = 256 * 1024 };
+
+static int64_t chunk_rows(int64_t V, int64_t rows)
+{
+    int64_t n = CHUNK_ELEMS / V;
+    if (n < CHUNK_ROWS_MIN)
+        n = CHUNK_ROWS_MIN;
+    return n < rows ? n : rows;
+}
+
+static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
+{
+    return p->dry ? NULL : p->weight[c->row];
+}
+
+static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, void *dx)
+{
+    const struct kernels *k = p->s->k;
+    int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows);
+    const void *w = matrix(c, p);
+    float *dw = p->dry || !p->training ? NULL : p->grad[c->row];
+    size_t mark = stack_mark(&p->s->scratch);
+    void *logits = scratch_push(p, n_max * c->V);
+    float *loss = scratch_push_f32(p, n_max);
+    for (int64_t i = 0; i < rows; i += n_max) {
+        int64_t n = rows - i < n_max ? rows - i : n_max;
+        struct linear l = {.M = n, .N = c->V, .K = c->C};
+        const int32_t *targets = p->dry ? NULL : p->batch->targets + i;
+        const void *xi = pass_at_const(p, x, i * c->C);
+        k->linear_forward(p->s, &l, logits, NULL, xi, w, NULL);
+        k->cross_entropy(p->s, loss, p->training ? logits : NULL, logits, targets, n, c->V,
+                         p->loss_scale);
+        k->sum_f64(p->s, p->loss_sum, loss, n);
+        if (p->training)
+            k->linear_backward(p->s, &l, pass_at(p, dx, i * c->C), dw, NULL, logits, xi, w, NULL);
+    }
+    stack_release(&p->s->scratch, mark);
+}
+
+/* Row by row where only the last positions are wanted: they lie T rows apart. */
+static void logits_only(const struct lm_head_conf *c, struct pass *p, const void *x)
+{
+    int64_t B = p->batch->B, T = p->batch->T;
+    struct linear l = {.M = p->last_only ? 1 : B * T, .N = c->V, .K = c->C};
+    if (B == 0)
+        return;
+    for (int64_t b = 0; b < (p->last_only ? B : 1); b++) {
+        int64_t row = p->last_only ? b * T + T - 1 : 0;
+        p->s->k->linear_forward(p->s, &l, pass_at(p, p->logits, b * c->V), NULL,
+                                pass_at_const(p, x, row * c->C), matrix(c, p), NULL);
+    }
+}
+
+static void lm_head_forward(const struct module *m, struct pass *p, const void *x, void *dx)
+{
+    const struct lm_head_conf *c = m->conf;
+    REQUIRE(p->training ? dx && !p->logits : !dx);
+    if (p->logits)
+        logits_only(c, p, x);
+    else
+        losses(c, p, x, dx);
+}
+
+static void lm_head_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    (void)m;
+    (void)p;
+    REQUIRE(dy == dx);
+}
+
+static const struct module_ops lm_head_ops = {
+    .cls = "LMHead", .forward = lm_head_forward, .backward = lm_head_backward};
+
+struct module *lm_head_new(struct builder *b, const char *name, int tied_row, int64_t C, int64_t V,
+                           float std)
+{
+    bool tied = tied_row >= 0;
+    struct lm_head_conf c = {.C = C, .V = V, .row = tied ? tied_row : b->table->n_rows};
+    struct module *m = module_new(b, name, &lm_head_ops, &c, sizeof c, 0);
+    const char *weight = module_path(b, name, "weight");
+    if (tied) {
+        b->table->rows[tied_row].alias = weight;
+    } else {
+        struct tensor_row r = {.name = weight,
+                               .shape = shape_make(2, V, C),
+                               .flags = TENSOR_DECAY,
+                               .init = {.kind = INIT_NORMAL, .a = 0.0f, .b = std},
+                               .layout = "out_in"};
+        tensor_add(b->table, &r);
+        m->n_rows = 1;
+    }
+    m->n_in = m->n_out = C;
+    return m;
+}
