@@ -15,6 +15,9 @@ ONEDNN ?= auto
 CBLAS ?= auto
 OPT ?= -O2 -g
 MAKEFLAGS += --no-builtin-rules
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 .DEFAULT_GOAL := all
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -99,7 +102,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests demo test test-long check-san lint format info deps clean help
+.PHONY: all tests faults demo test test-long check-san lint format info deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
@@ -139,18 +142,22 @@ demo: all
 	. tests/mpi_env.sh && mpirun -n 2 ./stretto train jobs/quickstart.ini
 	./stretto generate checkpoints/quickstart
 
-test: all tests
+# The executable that can be told to fail, for the tests of failing.
+faults: $(BUILD)/stretto
+	+$(Q)$(MAKE) FAULTS=1 DEBUG=0 SANITIZE=0 all
+
+test: all tests faults
 	sh tests/run.sh $(BUILD)
 
-test-long: all tests
+test-long: all tests faults
 	STRETTO_LONG=1 sh tests/run.sh $(BUILD)
 
-# Unit tests under the sanitizers (say DEBUG=1 too to get them in this run of make).
-check-san:
+# Unit tests under the sanitizers, in the debug variant's folder.
 ifneq ($(filter debug%,$(VARIANT)),)
 check-san: all tests
-	sh tests/run.sh $(BUILD)
+	sh tests/run.sh -u $(BUILD)
 else
+check-san:
 	+$(Q)$(MAKE) DEBUG=1 check-san
 endif
 
