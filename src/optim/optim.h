@@ -28,6 +28,7 @@ struct optim_ops {
     size_t conf_bytes;
     const char *const *state_names; /* checkpoint groups: exp_avg, …; NULL-terminated */
     int (*n_states)(const void *conf); /* how many of them this conf needs */
+    const char *(*check)(const void *conf); /* the key that does not fit the others, or NULL */
     void (*update)(const void *conf, struct stream *s, float *p, const float *g,
                    float *const *state, int64_t n_elem, const struct optim_step *st);
 };

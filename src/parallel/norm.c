@@ -1,0 +1,71 @@
+/* The global norm, exact but for one rounding of each block: block sums become integers in a unit
+ * that all ranks share, and integers add up to the same bits in any order. */
+#include "parallel/shard.h"
+
+#include <math.h>
+
+/* A block sum is below 2^(e + 1) for the largest exponent e; 2^38 blocks (2.8e14 parameters) of it
+ * fit below bit 127 when one is scaled to below bit 89. */
+enum { UNIT_BITS = 88, N_LIMBS = 4, LIMB_BITS = 32 };
+
+struct sums {
+    unsigned __int128 total;
+    int64_t max_exp; /* of the largest block sum */
+    int64_t bad;     /* a NaN or an infinity was seen */
+};
+
+static void each_block(struct shard *s, struct sums *out, void (*f)(struct sums *, double))
+{
+    for (int r = 0; r < s->plan->n_rows; r++) {
+        if (s->model->table.rows[r].flags & TENSOR_FROZEN)
+            continue;
+        int64_t begin, end;
+        plan_own_part(s->plan, s->model, r, s->comm->rank, &begin, &end);
+        if (begin == end)
+            continue;
+        s->stream->k->square_sums(s->stream, s->block_sum,
+                                  s->grad + s->plan->place[r].begin + begin, end - begin);
+        for (int64_t b = 0; b * BLOCK_ELEMS < end - begin; b++)
+            f(out, s->block_sum[b]);
+    }
+}
+
+static void find_max(struct sums *out, double x)
+{
+    int e = 0;
+    if (!isfinite(x))
+        out->bad = 1;
+    else if (x > 0 && (frexp(x, &e), e > out->max_exp))
+        out->max_exp = e;
+}
+
+static void add_fixed(struct sums *out, double x)
+{
+    /* below 2^UNIT_BITS; a double's 53 bits in two pieces that convert exactly */
+    double v = ldexp(x, UNIT_BITS - (int)out->max_exp);
+    double high = floor(ldexp(v, -LIMB_BITS));
+    double low = floor(v - ldexp(high, LIMB_BITS));
+    out->total += (unsigned __int128)high << LIMB_BITS;
+    out->total += (unsigned __int128)low;
+}
+
+double shard_grad_norm(struct shard *s, bool *finite)
+{
+    struct sums sums = {.max_exp = -1080}; /* below any double's exponent */
+    each_block(s, &sums, find_max);
+    int64_t most[2] = {sums.bad, sums.max_exp};
+    s->comm->ops->max_i64(s->comm, most, 2);
+    *finite = !most[0];
+    if (most[0])
+        return NAN;
+    sums.max_exp = most[1];
+    each_block(s, &sums, add_fixed);
+    int64_t limb[N_LIMBS];
+    for (int i = 0; i < N_LIMBS; i++)
+        limb[i] = (int64_t)(uint32_t)(sums.total >> (LIMB_BITS * i));
+    s->comm->ops->sum_i64(s->comm, limb, N_LIMBS);
+    unsigned __int128 total = 0;
+    for (int i = N_LIMBS - 1; i >= 0; i--)
+        total = (total << LIMB_BITS) + (unsigned __int128)limb[i];
+    return sqrt(ldexp((double)total, (int)sums.max_exp - UNIT_BITS));
+}

@@ -1,0 +1,146 @@
+/* Units, flat ranges, cuts, and the dry run that measures activations. */
+#include "parallel/plan.h"
+
+#include "base/text.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct cutter {
+    const struct model *m;
+    const char *const *classes;
+    struct module **unit_module; /* (n_units) */
+    int *unit_of;                /* (n_rows) */
+    int n_units;
+};
+
+static bool is_class(const struct cutter *c, const char *cls)
+{
+    if (!c->classes)
+        return c->m->family->block_cls && strcmp(cls, c->m->family->block_cls) == 0;
+    for (const char *const *w = c->classes; *w; w++)
+        if (text_same(*w, cls))
+            return true;
+    return false;
+}
+
+static void assign(struct cutter *c, struct module *m, int unit)
+{
+    if (unit < 0 || is_class(c, m->ops->cls)) {
+        unit = c->n_units++;
+        c->unit_module[unit] = m;
+    }
+    for (int i = 0; i < m->n_rows; i++)
+        c->unit_of[m->first_row + i] = unit;
+    for (int i = 0; i < m->n_children; i++)
+        assign(c, m->children[i], unit);
+}
+
+static void count_module(struct module *m, void *arg)
+{
+    (void)m;
+    ++*(int *)arg;
+}
+
+static int64_t pad(int64_t n)
+{
+    return (n + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS;
+}
+
+static void lay_out(struct plan *p, const struct cutter *c, struct arena *a)
+{
+    const struct tensor_table *t = &c->m->table;
+    for (int u = 0; u < p->n_units; u++) {
+        struct plan_unit *unit = &p->unit[u];
+        int *row = arena_alloc(a, sizeof *row * (size_t)(t->n_rows + 1));
+        *unit = (struct plan_unit){.module = c->unit_module[u], .row = row, .begin = p->n_elem};
+        for (int r = 0; r < t->n_rows; r++) {
+            if (c->unit_of[r] != u)
+                continue;
+            row[unit->n_rows++] = r;
+            p->place[r] = (struct plan_place){.unit = u, .begin = p->n_elem};
+            p->n_elem += pad(shape_elems(&t->rows[r].shape));
+        }
+        unit->n_elem = p->n_elem - unit->begin;
+        int64_t *cut = arena_alloc(a, sizeof *cut * (size_t)(p->size + 1));
+        for (int r = 0; r <= p->size; r++)
+            cut[r] = unit->n_elem / BLOCK_ELEMS * r / p->size * BLOCK_ELEMS;
+        unit->cut = cut;
+    }
+}
+
+struct plan *plan_make(const struct model *m, const struct policy *policy,
+                       const char *const *classes, int size, struct arena *a)
+{
+    int n_modules = 0, n_rows = m->table.n_rows;
+    module_walk(m->root, count_module, &n_modules);
+    struct cutter c = {.m = m, .classes = classes};
+    c.unit_module = arena_alloc(a, sizeof *c.unit_module * (size_t)n_modules);
+    c.unit_of = arena_alloc(a, sizeof *c.unit_of * (size_t)(n_rows + 1));
+    assign(&c, m->root, -1);
+    struct plan *p = arena_alloc(a, sizeof *p);
+    *p = (struct plan){.policy = policy, .size = size, .n_units = c.n_units, .n_rows = n_rows};
+    p->unit = arena_alloc(a, sizeof *p->unit * (size_t)p->n_units);
+    p->place = arena_alloc(a, sizeof *p->place * (size_t)(n_rows + 1));
+    p->n_params = tensor_table_elems(&m->table);
+    lay_out(p, &c, a);
+    return p;
+}
+
+/* Addresses that nobody may touch, so that layers see a gradient where there will be one. */
+static void **fake_pointers(int n)
+{
+    void **p = malloc(sizeof *p * (size_t)(n + 1));
+    if (!p)
+        FATAL("out of memory for a dry run");
+    for (int i = 0; i < n; i++)
+        p[i] = (void *)(uintptr_t)STACK_ALIGN;
+    return p;
+}
+
+void plan_measure(const struct model *m, struct device *dev, int64_t B, int64_t T, bool training,
+                  struct plan_memory *out)
+{
+    enum { FRAME_BYTES = 1 << 22 };
+    struct stack tape, frames;
+    struct stream s = {.dev = dev, .k = device_null_kernels(dev, DTYPE_F32)};
+    void *room = malloc(FRAME_BYTES);
+    if (!room)
+        FATAL("out of memory for a dry run");
+    stack_init_counting(&tape);
+    stack_init_counting(&s.scratch);
+    stack_init(&frames, room, FRAME_BYTES);
+    void **weight = fake_pointers(m->table.n_rows);
+    float **grad = (float **)fake_pointers(m->table.n_rows);
+    const struct batch batch = {.B = B, .T = T};
+    double loss = 0;
+    struct pass p = {
+        .s = &s,
+        .tape = &tape,
+        .frames = &frames,
+        .training = training,
+        .dry = true,
+        .weight = weight,
+        .grad = grad,
+        .batch = &batch,
+        .loss_scale = 1,
+        .loss_sum = &loss,
+    };
+    module_forward(m->root, &p, NULL, NULL);
+    if (training)
+        module_backward(m->root, &p, NULL, NULL);
+    *out = (struct plan_memory){tape.peak, frames.peak, s.scratch.peak};
+    free(weight);
+    free(grad);
+    free(room);
+}
+
+void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,
+                   int64_t *end)
+{
+    const struct plan_place *at = &p->place[row];
+    const struct plan_unit *u = &p->unit[at->unit];
+    int64_t n = shape_elems(&m->table.rows[row].shape), first = at->begin - u->begin;
+    int64_t lo = u->cut[rank] - first, hi = u->cut[rank + 1] - first;
+    *begin = lo < 0 ? 0 : lo > n ? n : lo;
+    *end = hi < *begin ? *begin : hi > n ? n : hi;
+}
