@@ -16,6 +16,7 @@ struct model_family {
     /* Check conf against the data, fill in what follows from it (block size, vocabulary), build the
      * tree.  Errors are ERR_USAGE without a place; *key names the offending key.  Local. */
     int (*build)(struct model *m, void *conf, const char **key);
+    int64_t (*block_size)(const void *conf); /* NULL: reads no tokens */
 };
 
 struct model {
@@ -28,6 +29,7 @@ struct model {
     struct arena *arena; /* borrowed */
 };
 
+extern const struct model_family gpt2_family, mlp_family;
 extern const struct model_family *const model_list[]; /* NULL-terminated */
 const struct model_family *model_family_find(const char *type); /* NULL: none.  Local. */
 

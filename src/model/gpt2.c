@@ -1,0 +1,243 @@
+/* GPT-2 (Radford et al. 2019): pre-norm blocks on a residual stream, learned positions, output
+ * matrix tied to the embedding.  Names, orientation and first values are Hugging Face's. */
+#include "model/model.h"
+
+#include <math.h>
+
+struct gpt2_conf {
+    int64_t n_layer, n_head, n_embd, n_inner, block_size, vocab_size;
+    int activation;
+    bool bias, tie_word_embeddings;
+    double dropout, embd_pdrop, attn_pdrop, resid_pdrop;
+    double layer_norm_epsilon, initializer_range;
+};
+
+static const char *const activation_words[] = {"gelu_tanh", "gelu_new", "gelu", "relu", "silu",
+                                               NULL};
+static const enum act_kind activations[] = {ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU, ACT_RELU,
+                                            ACT_SILU};
+
+#define AT(field) .offset = offsetof(struct gpt2_conf, field)
+static const struct opt gpt2_opts[] = {
+    {.name = "n_layer", .aliases = "num_hidden_layers", .type = OPT_I64, AT(n_layer), .dflt = "12",
+     .min = 1, .max = 4096, .help = "blocks"},
+    {.name = "n_head", .aliases = "num_attention_heads", .type = OPT_I64, AT(n_head),
+     .dflt = "12", .min = 1, .max = 4096, .help = "attention heads; must divide n_embd"},
+    {.name = "n_embd", .aliases = "hidden_size", .type = OPT_I64, AT(n_embd), .dflt = "768",
+     .min = 1, .max = 131072, .help = "width of the residual stream"},
+    {.name = "n_inner", .aliases = "intermediate_size", .type = OPT_I64, .flags = OPT_AUTO,
+     AT(n_inner), .dflt = "auto", .min = 1, .max = 1048576,
+     .help = "width inside the MLP; auto: 4 n_embd"},
+    {.name = "block_size", .aliases = "n_positions n_ctx max_position_embeddings",
+     .type = OPT_I64, AT(block_size), .dflt = "1024", .min = 1, .max = 1048576,
+     .help = "tokens of a sample, and positions that are learned"},
+    I64_AUTO(gpt2_conf, vocab_size, "auto", 1, 16777216,
+             "token ids; auto: as many as the data has"),
+    {.name = "activation", .aliases = "activation_function", .type = OPT_ENUM, AT(activation),
+     .dflt = "gelu_tanh", .words = activation_words,
+     .help = "of the MLP; gelu_tanh and gelu_new are one"},
+    BOOL(gpt2_conf, bias, "true", "biases in linear layers and norms"),
+    F64(gpt2_conf, dropout, "0", 0, 0.99, "share dropped wherever GPT-2 drops"),
+    F64_AUTO(gpt2_conf, embd_pdrop, "auto", 0, 0.99, "of the embeddings; auto: dropout"),
+    F64_AUTO(gpt2_conf, attn_pdrop, "auto", 0, 0.99, "of the attention weights; auto: dropout"),
+    F64_AUTO(gpt2_conf, resid_pdrop, "auto", 0, 0.99,
+             "of attention's and the MLP's output; auto: dropout"),
+    {.name = "layer_norm_epsilon", .aliases = "layer_norm_eps", .type = OPT_F64,
+     AT(layer_norm_epsilon), .dflt = "1e-5", .min = 1e-12, .max = 1,
+     .help = "added to the variance in norms"},
+    BOOL(gpt2_conf, tie_word_embeddings, "true", "the output matrix is the embedding"),
+    F64(gpt2_conf, initializer_range, "0.02", 0, 10, "standard deviation of the first weights"),
+    {.type = OPT_END},
+};
+
+enum { LN_1, ATTN, LN_2, MLP, N_BLOCK_CHILDREN };
+
+/* y = r + mlp(ln_2(r)), r = x + attn(ln_1(x)). */
+static void block_forward(const struct module *m, struct pass *p, const void *x, void *y)
+{
+    int64_t n_elem = pass_rows(p) * m->n_in;
+    void *normed = tape_push(p, n_elem);
+    module_forward(m->children[LN_1], p, x, normed);
+
+    size_t mark = stack_mark(&p->s->scratch);
+    void *branch = scratch_push(p, n_elem);
+    module_forward(m->children[ATTN], p, normed, branch);
+    void *r = tape_push(p, n_elem);
+    normed = tape_push(p, n_elem);
+    layernorm_forward_residual(m->children[LN_2], p, branch, x, r, normed);
+    stack_release(&p->s->scratch, mark);
+
+    module_forward(m->children[MLP], p, normed, y);
+    if (n_elem > 0)
+        p->s->k->add(p->s, y, y, r, n_elem);
+}
+
+/* In place on the residual stream's gradient: each norm adds its branch's share to it. */
+static void block_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    REQUIRE(!dx || dx == dy);
+    size_t mark = stack_mark(&p->s->scratch);
+    void *branch = scratch_push(p, pass_rows(p) * m->n_in);
+    module_backward(m->children[MLP], p, dy, branch);
+    module_backward(m->children[LN_2], p, branch, dy);
+    module_backward(m->children[ATTN], p, dy, branch);
+    module_backward(m->children[LN_1], p, branch, dy);
+    stack_release(&p->s->scratch, mark);
+}
+
+static const struct module_ops block_ops = {
+    .cls = "Block", .forward = block_forward, .backward = block_backward};
+
+struct gpt2_frame {
+    void *dout; /* gradient of the last norm's output, made by the head */
+};
+
+/* Children: embedding, blocks, last norm, head. */
+static void gpt2_forward(const struct module *m, struct pass *p, const void *x, void *y)
+{
+    struct module **child = m->children;
+    int n_layer = m->n_children - 3;
+    int64_t n_elem = pass_rows(p) * child[0]->n_out;
+    REQUIRE(!x && !y);
+    void *in = tape_push(p, n_elem), *out = tape_push(p, n_elem);
+    module_forward(child[0], p, NULL, in);
+    for (int i = 1; i <= n_layer; i++) {
+        module_forward(child[i], p, in, out);
+        void *next = p->training ? tape_push(p, n_elem) : in; /* nothing is kept in eval mode */
+        in = out;
+        out = next;
+    }
+    module_forward(child[n_layer + 1], p, in, out);
+    void *dout = p->training ? tape_push(p, n_elem) : NULL;
+    module_forward(child[n_layer + 2], p, out, dout);
+    struct gpt2_frame *f = frame_push(p, sizeof *f);
+    f->dout = dout;
+}
+
+static void gpt2_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    struct module **child = m->children;
+    int n_layer = m->n_children - 3;
+    int64_t n_elem = pass_rows(p) * child[0]->n_out;
+    REQUIRE(!dy && !dx);
+    void *dout = ((struct gpt2_frame *)frame_pop(p, sizeof(struct gpt2_frame)))->dout;
+    module_backward(child[n_layer + 2], p, dout, dout);
+
+    size_t mark = stack_mark(&p->s->scratch);
+    void *stream = scratch_push(p, n_elem);
+    pass_zero(p, stream, n_elem);
+    module_backward(child[n_layer + 1], p, dout, stream);
+    for (int i = n_layer; i >= 1; i--)
+        module_backward(child[i], p, stream, stream);
+    module_backward(child[0], p, stream, NULL);
+    stack_release(&p->s->scratch, mark);
+}
+
+static const struct module_ops gpt2_ops = {
+    .cls = "GPT2", .forward = gpt2_forward, .backward = gpt2_backward};
+
+static int check_heads(const struct gpt2_conf *c, const char **key)
+{
+    if (c->n_embd % c->n_head == 0)
+        return ERR_OK;
+    int64_t low = c->n_head, high = c->n_head;
+    while (c->n_embd % low)
+        low--;
+    while (high < c->n_embd && c->n_embd % high)
+        high++;
+    if (high > c->n_embd)
+        high = c->n_embd;
+    *key = "n_head";
+    if (low == high)
+        FAIL(ERR_USAGE, "n_head = %lld must divide n_embd = %lld and so be at most that",
+             (long long)c->n_head, (long long)c->n_embd);
+    FAIL(ERR_USAGE, "n_head = %lld must divide n_embd = %lld; the nearest that do: %lld and %lld",
+         (long long)c->n_head, (long long)c->n_embd, (long long)low, (long long)high);
+}
+
+static int resolve(struct model *m, struct gpt2_conf *c, const char **key)
+{
+    if (m->shape.kind != SAMPLE_TOKENS) {
+        *key = "type";
+        FAIL(ERR_USAGE, "gpt2 reads text, and this data has rows of numbers; for them take mlp");
+    }
+    TRY(check_heads(c, key));
+    if (c->vocab_size == OPT_AUTO_I64)
+        c->vocab_size = m->shape.vocab;
+    if (c->vocab_size < m->shape.vocab) {
+        *key = "vocab_size";
+        FAIL(ERR_USAGE, "%lld ids are too few: the data has %lld (auto takes as many)",
+             (long long)c->vocab_size, (long long)m->shape.vocab);
+    }
+    if (c->n_inner == OPT_AUTO_I64)
+        c->n_inner = 4 * c->n_embd;
+    double *rates[] = {&c->embd_pdrop, &c->attn_pdrop, &c->resid_pdrop};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (opt_is_auto(*rates[i]))
+            *rates[i] = c->dropout;
+    m->shape.T = c->block_size;
+    return ERR_OK;
+}
+
+static struct module *block_new(struct builder *b, const struct gpt2_conf *c, const char *name)
+{
+    struct module *m = module_new(b, name, &block_ops, NULL, 0, N_BLOCK_CHILDREN);
+    struct branch br = {
+        .C = c->n_embd,
+        .bias = c->bias,
+        .dropout = (float)c->resid_pdrop,
+        .std = (float)c->initializer_range,
+        .proj_std = (float)(c->initializer_range / sqrt(2.0 * (double)c->n_layer)),
+    };
+    float eps = (float)c->layer_norm_epsilon;
+    m->children[LN_1] = layernorm_new(b, module_path(b, name, "ln_1"), br.C, c->bias, eps);
+    m->children[ATTN] = attention_new(b, module_path(b, name, "attn"), &br, c->n_head,
+                                      (float)c->attn_pdrop);
+    m->children[LN_2] = layernorm_new(b, module_path(b, name, "ln_2"), br.C, c->bias, eps);
+    m->children[MLP] = mlp_new(b, module_path(b, name, "mlp"), &br, c->n_inner,
+                               activations[c->activation]);
+    m->n_in = m->n_out = br.C;
+    return m;
+}
+
+static int gpt2_build(struct model *m, void *conf, const char **key)
+{
+    struct gpt2_conf *c = conf;
+    TRY(resolve(m, c, key));
+    struct builder b = {.arena = m->arena, .table = &m->table};
+    int n_layer = (int)c->n_layer;
+    float std = (float)c->initializer_range;
+    m->root = module_new(&b, "", &gpt2_ops, NULL, 0, n_layer + 3);
+    struct module **child = m->root->children;
+    int wte = m->table.n_rows;
+    child[0] = embedding_new(&b, "wte", "wpe", c->vocab_size, c->block_size, c->n_embd, std,
+                             (float)c->embd_pdrop);
+    for (int i = 0; i < n_layer; i++)
+        child[1 + i] = block_new(&b, c, arena_printf(m->arena, "h.%d", i));
+    child[n_layer + 1] =
+        layernorm_new(&b, "ln_f", c->n_embd, c->bias, (float)c->layer_norm_epsilon);
+    child[n_layer + 2] = lm_head_new(&b, "lm_head", c->tie_word_embeddings ? wte : -1, c->n_embd,
+                                     c->vocab_size, std);
+    return ERR_OK;
+}
+
+static int64_t gpt2_block_size(const void *conf)
+{
+    return ((const struct gpt2_conf *)conf)->block_size;
+}
+
+static const char *const gpt2_aliases[] = {
+    "GPT2Block",     "Block",     "GPT2Attention",       "Attention", "GPT2MLP",         "MLP",
+    "GPT2Model",     "GPT2",      "GPT2LMHeadModel",     "GPT2",      "GPT",             "GPT2",
+    "Conv1D",        "Linear",    "CausalSelfAttention", "Attention", NULL,
+};
+
+const struct model_family gpt2_family = {
+    .name = "gpt2",
+    .aliases = gpt2_aliases,
+    .block_cls = "Block",
+    .opts = gpt2_opts,
+    .conf_bytes = sizeof(struct gpt2_conf),
+    .build = gpt2_build,
+    .block_size = gpt2_block_size,
+};
