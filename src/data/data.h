@@ -1,7 +1,8 @@
 /* Data: a source knows its samples by number and fills arrays with them; the sampler (sampler.h)
  * says which numbers a rank takes at which global position.  A source reads its files at open; an
- * error is ERR_DATA and names the file with line or byte.  One file a source, one line in
- * data_list.c. */
+ * error names the file with line or byte and is ERR_DATA, or ERR_USAGE where a key of the job does
+ * not fit a sound file.  Files packed by gzip (told by their first bytes) are unpacked.  One file a
+ * source, one line in data_list.c. */
 #pragma once
 #include "data/vocab.h"
 #include "job/opt.h"
@@ -11,7 +12,7 @@
 struct data_conf {
     int type; /* index into data_type_words: auto, then data_list's names */
     const char *path;
-    double split;       /* share of the samples that is trained on; the rest is for evaluation */
+    double split;       /* share that is trained on, the rest is for evaluation; NaN: auto */
     int64_t batch_size; /* per rank and micro-step; all ranks together if split_batches */
     bool split_batches;
     bool shuffle;
@@ -33,10 +34,11 @@ struct data;
 
 struct data_ops {
     const char *name;            /* the word of [data] type */
-    const char *const *suffixes; /* file name endings that mean this type under auto, or NULL */
+    const char *const *suffixes; /* file name endings that mean this type under auto, .gz aside */
     const struct opt *opts;      /* this type's own keys */
     size_t conf_bytes;
-    /* Read and check everything; fills shape (T stays 0), vocab if any, state.  Local. */
+    /* Read and check everything; fills shape (T stays 0), vocab or classes, state.  A vocab that
+     * is already there is the one to use.  close() follows a failure as well.  Local. */
     int (*open)(struct data *d, const void *conf);
     /* Samples of the two parts when a sample has T tokens (T is ignored without tokens).  Sets
      * d->n_samples[].  ERR_DATA if a part that is needed would be empty.  Local. */
@@ -55,18 +57,21 @@ struct data {
     uint64_t seed;                /* of the random split */
     struct sample_shape shape;
     const struct vocab *vocab; /* tokens only, else NULL */
+    const char *const *classes; /* names of the shape.vocab classes as in the file, or NULL */
     int64_t n_samples[2];      /* by part, after cut */
     void *state;               /* owned by the source */
 };
 
 extern const struct data_ops *const data_list[]; /* NULL-terminated */
 
-/* The source that conf asks for; under auto by the file's name and content.  ERR_DATA/ERR_USAGE;
- * *key names the offending key ("path", "type").  Local. */
+/* The source that conf asks for; under auto by the end of the file's name, else by its first bytes
+ * (idx or, as anything can be, text).  ERR_DATA/ERR_USAGE, then *key names the offending key
+ * ("path", "type").  Local. */
 int data_type_of(const struct data_conf *conf, const struct data_ops **ops, const char **key);
 
 /* Open a source with its own conf (read by ops->opts).  known: a vocabulary from a checkpoint to
- * use instead of the file's own, or NULL.  Owned by the caller until data_close.  Local. */
+ * use instead of the file's own, or NULL.  Owned by the caller until data_close, which nulls it;
+ * data_close of NULL is fine.  The ops' cut() comes next.  Local. */
 int data_open(const struct data_ops *ops, const struct data_conf *conf, const void *own_conf,
               uint64_t seed, const struct vocab *known, struct arena *a, struct data **out);
 void data_close(struct data **d);
