@@ -25,7 +25,11 @@ column() {
     things | while IFS='|' read -r name apt dnf module; do
         for want in $1; do
             [ "$want" = "$name" ] || continue
-            case $2 in apt) echo "$apt" ;; dnf) echo "$dnf" ;; *) [ -z "$module" ] || echo "$module" ;; esac
+            case $2 in
+            apt) echo "$apt" ;;
+            dnf) echo "$dnf" ;;
+            *) [ -z "$module" ] || echo "$module" ;;
+            esac
         done
     done
 }
@@ -41,7 +45,8 @@ ask() {
     command -v make >/dev/null 2>&1 || required="make $required"
     optional=
     [ "${ONEDNN:-auto}" = auto ] && grep -q '^HAVE_ONEDNN := 0' "$config" && optional="onednn"
-    [ "${CBLAS:-auto}" = auto ] && grep -q '^HAVE_CBLAS := 0' "$config" && optional="$optional cblas"
+    [ "${CBLAS:-auto}" = auto ] && grep -q '^HAVE_CBLAS := 0' "$config" &&
+        optional="$optional cblas"
     return 0
 }
 

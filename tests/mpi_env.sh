@@ -1,4 +1,4 @@
-# Sourced by scripts that call mpirun: more ranks than cores, no binding, and root where we are root.
+# Sourced by scripts that call mpirun: more ranks than cores, no binding, root where we are root.
 # Open MPI 4 reads OMPI_MCA_*, Open MPI 5 hands the placement to PRRTE and reads PRTE_MCA_*.
 export OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none

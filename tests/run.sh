@@ -8,12 +8,13 @@
 # tests/unit/test_*.c     TAP programs; each `RUN: -n RANKS [NAME=VALUE …]` in the source is one run
 #                         (no such line: one rank).  One rank runs without mpirun.
 # tests/e2e/test_*.sh     TAP scripts; they get STRETTO (the executable), STRETTO_FAULTS (the one
-#                         that injects faults, "" if not built), TEST_TMP (an empty folder of theirs)
-# `TIMEOUT: SECONDS` in a test's source changes the limit of 120 s, which is there to catch hangs.
+#                         that injects faults, "" if not built), TEST_TMP (their own empty folder)
+# `TIMEOUT: SECONDS` in a test's source changes the limit of 120 s, which only catches hangs.
 # `# LONG` in a script: only run with STRETTO_LONG=1 (make test-long).
 #
-# A program that crashes, times out, stops before its plan line or exits with a status that its lines
-# do not explain has failed.  The last line is "N passed, N failed[, N skipped]"; status 1 on failures.
+# A program that crashes, times out, stops before its plan line or ends with a status that its lines
+# do not explain has failed.  The last line is "N passed, N failed[, N skipped]", the status 1 if any
+# failed.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/mpi_env.sh
