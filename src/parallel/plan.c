@@ -97,12 +97,13 @@ static void **fake_pointers(int n)
     return p;
 }
 
-void plan_measure(const struct model *m, struct device *dev, int64_t B, int64_t T, bool training,
-                  struct plan_memory *out)
+void plan_measure(const struct model *m, const struct device *dev, int64_t B, int64_t T,
+                  enum pass_kind kind, struct plan_memory *out)
 {
     enum { FRAME_BYTES = 1 << 22 };
     struct stack tape, frames;
-    struct stream s = {.dev = dev, .k = device_null_kernels(dev, DTYPE_F32)};
+    struct device same = *dev; /* a stream may change its device, a dry run changes nothing */
+    struct stream s = {.dev = &same, .k = device_null_kernels(dev, DTYPE_F32)};
     void *room = malloc(FRAME_BYTES);
     if (!room)
         FATAL("out of memory for a dry run");
@@ -117,16 +118,18 @@ void plan_measure(const struct model *m, struct device *dev, int64_t B, int64_t 
         .s = &s,
         .tape = &tape,
         .frames = &frames,
-        .training = training,
+        .training = kind == PASS_TRAIN,
         .dry = true,
         .weight = weight,
         .grad = grad,
         .batch = &batch,
         .loss_scale = 1,
         .loss_sum = &loss,
+        .logits = kind == PASS_LOGITS ? (void *)(uintptr_t)STACK_ALIGN : NULL,
+        .last_only = true,
     };
     module_forward(m->root, &p, NULL, NULL);
-    if (training)
+    if (kind == PASS_TRAIN)
         module_backward(m->root, &p, NULL, NULL);
     *out = (struct plan_memory){tape.peak, frames.peak, s.scratch.peak};
     free(weight);

@@ -40,9 +40,11 @@ struct plan_memory {
 struct plan *plan_make(const struct model *m, const struct policy *policy,
                        const char *const *classes, int size, struct arena *a);
 
+enum pass_kind { PASS_TRAIN, PASS_EVAL, PASS_LOGITS }; /* LOGITS: of the last position only */
+
 /* Tape, frames and scratch of one micro-batch of B samples of T tokens.  Local. */
-void plan_measure(const struct model *m, struct device *dev, int64_t B, int64_t T, bool training,
-                  struct plan_memory *out);
+void plan_measure(const struct model *m, const struct device *dev, int64_t B, int64_t T,
+                  enum pass_kind kind, struct plan_memory *out);
 
 /* The part [*begin, *end) of tensor row, counted from its first element, that rank owns.  Local. */
 void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,

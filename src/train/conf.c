@@ -1,0 +1,239 @@
+/* Reading a job's sections and checking them against each other. */
+#include "train/conf.h"
+
+#include "train/sections.h"
+#include <string.h>
+
+static const char *const model_words[] = {"gpt2", "mlp", NULL};
+
+static const struct opt model_opts[] = {
+    ENUM(model_common_conf, type, "gpt2", model_words, "model family"),
+    STR(model_common_conf, data, NULL, "name of the [data.NAME] to train on"),
+    STR(model_common_conf, eval_data, NULL, "name of the [data.NAME] to evaluate on, all of it"),
+    STR(model_common_conf, optimizer, NULL, "name of the [optimizer.NAME] to use"),
+    STR(model_common_conf, scheduler, NULL, "name of the [scheduler.NAME] to use"),
+    I64_AUTO(model_common_conf, seed, "auto", 0, 9e15, "seed of this model; auto: the job's"),
+    {.type = OPT_END},
+};
+
+static const struct section_kind kind_scheduler = {.name = "scheduler",
+                                                   .may_be_named = true,
+                                                   .opts = schedule_opts,
+                                                   .help = "learning rate over the steps"};
+
+static const struct section_kind *typed_kind(struct arena *a, const char *name,
+                                             const struct opt *opts,
+                                             const struct section_variant *v, const char *help)
+{
+    struct section_kind *k = arena_alloc(a, sizeof *k);
+    *k = (struct section_kind){.name = name,
+                               .may_be_named = true,
+                               .opts = opts,
+                               .type_key = "type",
+                               .variants = v,
+                               .help = help};
+    return k;
+}
+
+enum { MAX_VARIANTS = 64 };
+
+const struct section_kind *const *run_kinds(struct arena *a)
+{
+    struct section_variant *v[3];
+    for (int i = 0; i < 3; i++)
+        v[i] = arena_alloc(a, sizeof **v * MAX_VARIANTS);
+    for (int i = 0; model_list[i] && i < MAX_VARIANTS - 1; i++)
+        v[0][i] = (struct section_variant){model_list[i]->name, model_list[i]->opts};
+    for (int i = 0; data_list[i] && i < MAX_VARIANTS - 1; i++)
+        v[1][i] = (struct section_variant){data_list[i]->name, data_list[i]->opts};
+    for (int i = 0; optim_list[i] && i < MAX_VARIANTS - 1; i++)
+        v[2][i] = (struct section_variant){optim_list[i]->name, optim_list[i]->opts};
+    const struct section_kind *model =
+        typed_kind(a, "model", model_opts, v[0], "what is trained");
+    const struct section_kind *data =
+        typed_kind(a, "data", data_opts, v[1], "what it is trained on");
+    const struct section_kind *optim = typed_kind(a, "optimizer", optim_opts, v[2], "update rule");
+    const struct section_kind *const list[] = {
+        &kind_job,       model,      data,  &kind_strategy, &kind_plugin, optim,
+        &kind_scheduler, &kind_eval, &kind_checkpoint, NULL};
+    const struct section_kind **out = arena_alloc(a, sizeof list);
+    memcpy(out, list, sizeof list);
+    return out;
+}
+
+/* The section of a kind that key of the model names; without such a key the plain one or, if there
+ * is none, the only named one. */
+static int choose(const struct run_conf *c, const char *kind, const char *key, const char *named,
+                  const char **out)
+{
+    const struct job *j = c->job;
+    int n;
+    const char *const *names = job_names(j, kind, &n);
+    *out = named;
+    if (!named) {
+        if (!job_has_section(j, kind) && n == 1)
+            *out = names[0];
+        else if (!job_has_section(j, kind) && n > 1)
+            return job_error(j, "model", c->model_name, key,
+                             "there are %d [%s.NAME] sections: say which", n, kind);
+        return ERR_OK;
+    }
+    for (int i = 0; i < n; i++)
+        if (text_same(names[i], named))
+            return ERR_OK;
+    return job_error(j, "model", c->model_name, key, "there is no section [%s.%s]", kind, named);
+}
+
+static int read_model(struct run_conf *c, struct arena *a)
+{
+    int n;
+    const char *const *names = job_names(c->job, "model", &n);
+    if (n > 1 || (n == 1 && job_has_section(c->job, "model")))
+        FAIL(ERR_USAGE, "%s: [model.%s]: this version trains one model a job", job_file(c->job),
+             names[n > 1 ? 1 : 0]);
+    c->model_name = n == 1 ? names[0] : NULL;
+    TRY(job_read(c->job, "model", c->model_name, model_opts, &c->model));
+    c->family = model_list[c->model.type];
+    REQUIRE(text_same(c->family->name, model_words[c->model.type]));
+    c->family_conf = arena_alloc(a, c->family->conf_bytes);
+    TRY(job_read(c->job, "model", c->model_name, c->family->opts, c->family_conf));
+    if (c->model.seed == OPT_AUTO_I64)
+        c->model.seed = c->main.seed;
+    return ERR_OK;
+}
+
+static int read_data(struct run_conf *c, struct arena *a, const char *name, struct data_choice *d)
+{
+    const char *key = "path";
+    d->name = name;
+    TRY(job_read(c->job, "data", name, data_opts, &d->conf));
+    if (!d->conf.path)
+        return job_error(c->job, "data", name, "path", "a file to train on must be given");
+    int rc = data_type_of(&d->conf, &d->ops, &key);
+    if (rc == ERR_USAGE)
+        return job_error(c->job, "data", name, key, "%s", err_text());
+    TRY(rc);
+    d->own = arena_alloc(a, d->ops->conf_bytes);
+    return job_read(c->job, "data", name, d->ops->opts, d->own);
+}
+
+static int read_both_data(struct run_conf *c, struct arena *a)
+{
+    const char *name;
+    if (c->model.eval_data && !c->model.data && !job_has_section(c->job, "data"))
+        return job_error(c->job, "model", c->model_name, "data",
+                         "must be given where eval_data is");
+    TRY(choose(c, "data", "data", c->model.data, &name));
+    TRY(read_data(c, a, name, &c->data));
+    if (!c->model.eval_data)
+        return ERR_OK;
+    TRY(choose(c, "data", "eval_data", c->model.eval_data, &name));
+    TRY(read_data(c, a, name, &c->eval_data));
+    if (c->eval_data.ops != c->data.ops)
+        return job_error(c->job, "model", c->model_name, "eval_data",
+                         "is of type %s, the training data of type %s", c->eval_data.ops->name,
+                         c->data.ops->name);
+    return ERR_OK;
+}
+
+static int read_optim(struct run_conf *c, struct arena *a)
+{
+    TRY(choose(c, "optimizer", "optimizer", c->model.optimizer, &c->optim_name));
+    TRY(job_read(c->job, "optimizer", c->optim_name, optim_opts, &c->optim));
+    c->optim_ops = optim_list[c->optim.type];
+    c->optim_own = arena_alloc(a, c->optim_ops->conf_bytes);
+    TRY(job_read(c->job, "optimizer", c->optim_name, c->optim_ops->opts, c->optim_own));
+    const char *bad = c->optim_ops->check(c->optim_own);
+    if (bad)
+        return job_error(c->job, "optimizer", c->optim_name, bad,
+                         strcmp(bad, "betas") == 0 ? "two numbers are needed"
+                                                   : "needs momentum > 0 and dampening = 0");
+    TRY(choose(c, "scheduler", "scheduler", c->model.scheduler, &c->schedule_name));
+    TRY(job_read(c->job, "scheduler", c->schedule_name, schedule_opts, &c->schedule));
+    if (c->schedule.total_num_steps != OPT_AUTO_I64 &&
+        c->schedule.total_num_steps < c->schedule.warmup_num_steps)
+        return job_error(c->job, "scheduler", c->schedule_name, "total_num_steps",
+                         "is less than warmup_num_steps = %lld",
+                         (long long)c->schedule.warmup_num_steps);
+    return ERR_OK;
+}
+
+static int read_plugins(const struct run_conf *c)
+{
+    int n;
+    const char *const *names = job_names(c->job, "plugin", &n);
+    bool found = false;
+    if (job_has_section(c->job, "plugin"))
+        TRY(plugin_check(c->job, NULL));
+    for (int i = 0; i < n; i++) {
+        TRY(plugin_check(c->job, names[i]));
+        found |= c->strategy.plugin && text_same(names[i], c->strategy.plugin);
+    }
+    if (c->strategy.plugin && !found)
+        return job_error(c->job, "strategy", NULL, "plugin", "there is no section [plugin.%s]",
+                         c->strategy.plugin);
+    return ERR_OK;
+}
+
+int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
+{
+    *c = (struct run_conf){.job = j};
+    TRY(job_read(j, "job", NULL, kind_job.opts, &c->main));
+    TRY(read_model(c, a));
+    TRY(read_both_data(c, a));
+    TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));
+    TRY(read_plugins(c));
+    TRY(read_optim(c, a));
+    TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));
+    TRY(job_read(j, "checkpoint", NULL, kind_checkpoint.opts, &c->ckpt));
+    if (c->main.max_steps == OPT_AUTO_I64 && c->main.num_epochs == OPT_AUTO_I64)
+        c->main.num_epochs = 1;
+    return ERR_OK;
+}
+
+int run_conf_policy(const struct run_conf *c, int n_ranks, const struct policy **out)
+{
+    const struct strategy_conf *s = &c->strategy;
+    if (s->num_processes != OPT_AUTO_I64 && s->num_processes != n_ranks)
+        return job_error(c->job, "strategy", NULL, "num_processes",
+                         "%d rank%s started: say mpirun -n %lld stretto …, or srun --mpi=pmix -n "
+                         "%lld stretto …",
+                         n_ranks, n_ranks == 1 ? " was" : "s were", (long long)s->num_processes,
+                         (long long)s->num_processes);
+    const char *word = s->distributed_type == 0 ? (n_ranks == 1 ? "NO" : "MULTI_CPU")
+                                                : policy_list[s->distributed_type - 1].name;
+    *out = policy_find(word);
+    REQUIRE(*out);
+    if (!(*out)->several_ranks && n_ranks > 1)
+        return job_error(c->job, "strategy", NULL, "distributed_type",
+                         "NO is for one rank, but %d were started: say auto or MULTI_CPU, or start "
+                         "one rank",
+                         n_ranks);
+    return ERR_OK;
+}
+
+static void note_unused(const struct job *j, const char *kind, const char *used, const char *too,
+                        struct text *out)
+{
+    int n;
+    const char *const *names = job_names(j, kind, &n);
+    for (int i = 0; i < n; i++)
+        if (!(used && text_same(used, names[i])) && !(too && text_same(too, names[i])))
+            text_printf(out, "note: [%s.%s] is not used\n", kind, names[i]);
+}
+
+void run_conf_notes(const struct run_conf *c, const struct policy *policy, struct text *out)
+{
+    int n;
+    const char *const *names = job_names(c->job, "plugin", &n);
+    for (int i = 0; i < n; i++)
+        text_printf(out,
+                    "note: [plugin.%s] has no effect: %s uses no plugin, and no strategy of this "
+                    "version does\n",
+                    names[i], policy->name);
+    if (job_has_section(c->job, "plugin"))
+        text_printf(out, "note: [plugin] has no effect: %s uses no plugin\n", policy->name);
+    note_unused(c->job, "data", c->data.name, c->eval_data.name, out);
+    note_unused(c->job, "optimizer", c->optim_name, NULL, out);
+    note_unused(c->job, "scheduler", c->schedule_name, NULL, out);
+}

@@ -1,0 +1,98 @@
+/* A run as the job file describes it: every section read into its struct, checked one by one and
+ * against each other.  No memory for values, no data, no device. */
+#pragma once
+#include "data/data.h"
+#include "job/job.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "optim/schedule.h"
+#include "parallel/policy.h"
+
+struct job_conf {
+    const char *name, *output_dir;
+    int64_t seed;
+    int device; /* enum device_choice */
+    int64_t max_steps, num_epochs; /* OPT_AUTO_I64: not given */
+    int64_t threads;               /* OPT_AUTO_I64: from the binding */
+    int64_t log_every;
+    double time_limit; /* seconds; 0: none */
+    int on_stop;       /* enum on_stop */
+    int matmul;        /* index into matmul words */
+};
+enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
+
+struct strategy_conf {
+    int distributed_type; /* 0: auto, else policy_list + 1 */
+    int mixed_precision;
+    const char *plugin;
+    int64_t num_processes, num_machines; /* OPT_AUTO_I64: whatever was started */
+    int64_t gradient_accumulation_steps;
+    double gradient_clipping; /* 0: none */
+    bool sync_each_batch;
+};
+
+struct eval_conf {
+    int64_t every_steps; /* 0: only at the end */
+    int64_t batches;     /* 0: the whole part */
+    int64_t sample_every;
+    int64_t sample_tokens;
+};
+
+struct ckpt_conf {
+    int64_t every_steps; /* 0: only at the end */
+    int64_t keep;        /* 0: all */
+    int resume;          /* enum resume */
+    bool overwrite;
+    int on_world_change; /* enum world_change */
+    int on_save_error;   /* enum on_save_error */
+    int state_dict_type;
+};
+enum resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };
+enum world_change { WORLD_KEEP_GLOBAL, WORLD_KEEP_PER_RANK, WORLD_ERROR };
+enum on_save_error { SAVE_ERROR_STOP, SAVE_ERROR_CONTINUE };
+
+/* Keys of [model] that every family has. */
+struct model_common_conf {
+    int type; /* index into model_list */
+    const char *data, *eval_data, *optimizer, *scheduler; /* names of sections, or NULL */
+    int64_t seed;                                         /* OPT_AUTO_I64: the job's */
+};
+
+struct data_choice {
+    const char *name; /* of [data.NAME], NULL for [data] */
+    struct data_conf conf;
+    const struct data_ops *ops;
+    void *own; /* conf of this type */
+};
+
+struct run_conf {
+    const struct job *job;
+    struct job_conf main;
+    struct strategy_conf strategy;
+    struct eval_conf eval;
+    struct ckpt_conf ckpt;
+    const char *model_name; /* of [model.NAME], NULL for [model] */
+    struct model_common_conf model;
+    const struct model_family *family;
+    void *family_conf;
+    struct data_choice data, eval_data; /* eval_data.ops NULL: the same file's held-out part */
+    const char *optim_name, *schedule_name;
+    struct optim_conf optim;
+    const struct optim_ops *optim_ops;
+    void *optim_own;
+    struct schedule_conf schedule;
+};
+
+/* Every kind of section there is, NULL-terminated: for job_load, job_check and --help. */
+const struct section_kind *const *run_kinds(struct arena *a); /* Local. */
+
+/* Read and check all sections of a job.  ERR_USAGE names file, line, key, value and what is
+ * allowed; ERR_DATA if the data's type cannot be told.  Local. */
+int run_conf_read(const struct job *j, struct arena *a, struct run_conf *out);
+
+/* The row that the job asks for on this many ranks; ERR_USAGE with a hint where they do not fit,
+ * num_processes included.  Local. */
+int run_conf_policy(const struct run_conf *c, int n_ranks, const struct policy **out);
+
+/* One line a plugin section that has no effect on this run, for people.  Local. */
+void run_conf_notes(const struct run_conf *c, const struct policy *policy, struct text *out);

@@ -1,0 +1,42 @@
+/* What a run will do, in a few lines for a person. */
+#include "train/setup.h"
+
+static void describe_data(const struct run *r, struct text *out)
+{
+    enum data_part part;
+    const struct data *e = run_eval_source(r, &part);
+    const struct sample_shape *s = &r->data->shape;
+    text_printf(out, "data     %s: %s, %lld samples to train on, %lld to evaluate on",
+                r->conf.data.conf.path, r->data->ops->name,
+                (long long)r->data->n_samples[DATA_TRAIN], (long long)e->n_samples[part]);
+    if (s->kind == SAMPLE_TOKENS)
+        text_printf(out, "; %lld tokens each, vocabulary %lld", (long long)r->model->shape.T,
+                    (long long)s->vocab);
+    else if (s->kind == SAMPLE_CLASS)
+        text_printf(out, "; %lld features, %lld classes", (long long)s->n_in, (long long)s->vocab);
+    else
+        text_printf(out, "; %lld features, %lld values", (long long)s->n_in, (long long)s->n_out);
+    text_printf(out, "\n");
+}
+
+void run_describe(const struct run *r, const struct device *dev, struct text *out)
+{
+    char buf[256], mem[32];
+    const struct batching *b = &r->batching;
+    struct plan_memory m;
+    plan_measure(r->model, dev, b->max_local, r->model->shape.T, PASS_TRAIN, &m);
+    text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s\n",
+                r->conf.model_name ? r->conf.model_name : "", r->conf.model_name ? ": " : "",
+                r->conf.family->name, (long long)r->plan->n_params, r->plan->n_rows,
+                r->plan->n_units, r->plan->n_units == 1 ? "" : "s");
+    describe_data(r, out);
+    text_printf(out, "strategy %s (%s), %d rank%s, %d thread%s each on %s\n", r->policy->name,
+                r->policy->summary, r->plan->size, r->plan->size == 1 ? "" : "s", dev->n_threads,
+                dev->n_threads == 1 ? "" : "s", device_describe(dev, buf, sizeof buf));
+    text_printf(out, "batch    %lld samples = %lld a micro-batch of all ranks x %lld accumulated",
+                (long long)(b->micro_global * b->accumulation), (long long)b->micro_global,
+                (long long)b->accumulation);
+    text_printf(out, "; %s a rank\n", text_bytes(mem, (double)run_bytes(r, &m)));
+    text_printf(out, "length   %lld steps (%lld an epoch), %s, lr %g\n", (long long)b->total_steps,
+                (long long)b->steps_per_epoch, r->conf.optim_ops->name, r->conf.optim.lr);
+}

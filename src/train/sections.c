@@ -1,0 +1,136 @@
+/* The option tables of the sections that train/ reads itself, and the list of all kinds. */
+#include "train/sections.h"
+
+#include "train/conf.h"
+
+static const char *const device_words[] = {"auto", "cpu", NULL};
+static const char *const stop_words[] = {"save", "discard", NULL};
+static const char *const matmul_words[] = {"auto", "onednn", "cblas", "plain", NULL};
+
+static const struct opt job_opts[] = {
+    STR(job_conf, name, "stretto", "name of the run, in logs and metrics"),
+    I64(job_conf, seed, "1337", 0, 9e15, "seed of weights, order and dropout"),
+    ENUM(job_conf, device, "auto", device_words, "where to compute"),
+    I64_AUTO(job_conf, max_steps, "auto", 1, 1e15, "optimizer steps; auto: until num_epochs"),
+    I64_AUTO(job_conf, num_epochs, "auto", 1, 1e9,
+             "passes over the data; auto: 1, or until max_steps where that is given"),
+    STR_PATH(job_conf, output_dir, "checkpoints/run", "folder of checkpoints and metrics.jsonl"),
+    I64_AUTO(job_conf, threads, "auto", 1, 1024, "threads a rank; auto: its share of the cores"),
+    I64(job_conf, log_every, "10", 1, 1e9, "steps between lines in a log"),
+    F64(job_conf, time_limit, "0", 0, 1e9, "seconds after which to save and stop; 0: none"),
+    ENUM(job_conf, on_stop, "save", stop_words, "what a signal or the time limit does first"),
+    ENUM(job_conf, matmul, "auto", matmul_words, "library of matrix products"),
+    {.type = OPT_END},
+};
+
+static const char *const type_words[] = {"auto", "NO", "MULTI_CPU", NULL};
+static const char *const precision_words[] = {"no", NULL};
+
+static const struct opt strategy_opts[] = {
+    ENUM(strategy_conf, distributed_type, "auto", type_words,
+         "NO: one rank; MULTI_CPU: DDP; auto: NO at one rank, MULTI_CPU at several"),
+    ENUM(strategy_conf, mixed_precision, "no", precision_words, "compute dtype; no: fp32"),
+    STR(strategy_conf, plugin, NULL, "name of the [plugin.NAME] to use"),
+    I64_AUTO(strategy_conf, num_processes, "auto", 1, 1e6,
+             "ranks that must have been started; auto: any number"),
+    I64_AUTO(strategy_conf, num_machines, "auto", 1, 1e6,
+             "nodes that must have been started; auto: any number"),
+    I64(strategy_conf, gradient_accumulation_steps, "1", 1, 1e6, "micro-batches a step"),
+    F64(strategy_conf, gradient_clipping, "0", 0, 1e9, "largest global gradient norm; 0: no limit"),
+    BOOL(strategy_conf, sync_each_batch, "false",
+         "sum gradients over the ranks at every micro-batch instead of once a step"),
+    {.type = OPT_END},
+};
+
+static const struct opt eval_opts[] = {
+    I64(eval_conf, every_steps, "0", 0, 1e15, "steps between evaluations; 0: only at the end"),
+    I64(eval_conf, batches, "0", 0, 1e15, "batches of an evaluation; 0: the whole part"),
+    I64(eval_conf, sample_every, "0", 0, 1e15, "steps between samples of text; 0: none"),
+    I64(eval_conf, sample_tokens, "200", 1, 1e6, "tokens of such a sample"),
+    {.type = OPT_END},
+};
+
+static const char *const resume_words[] = {"auto", "never", "must", NULL};
+static const char *const world_words[] = {"keep_global", "keep_per_rank", "error", NULL};
+static const char *const error_words[] = {"stop", "continue", NULL};
+static const char *const dict_words[] = {"FULL_STATE_DICT", NULL};
+
+static const struct opt ckpt_opts[] = {
+    I64(ckpt_conf, every_steps, "0", 0, 1e15, "steps between checkpoints; 0: only at the end"),
+    I64(ckpt_conf, keep, "0", 0, 1e9, "newest checkpoints to keep; 0: all"),
+    ENUM(ckpt_conf, resume, "auto", resume_words,
+         "auto: go on if output_dir holds a checkpoint; must: an error if it does not"),
+    BOOL(ckpt_conf, overwrite, "false", "resume = never: move old checkpoints to old-N"),
+    ENUM(ckpt_conf, on_world_change, "keep_global", world_words,
+         "resuming on another number of ranks: what stays, the global batch or a rank's"),
+    ENUM(ckpt_conf, on_save_error, "stop", error_words, "after a save that failed"),
+    ENUM(ckpt_conf, state_dict_type, "FULL_STATE_DICT", dict_words, "what is written"),
+    {.type = OPT_END},
+};
+
+static const char *const plugin_words[] = {"fsdp", NULL};
+struct plugin_conf {
+    int type;
+};
+static const struct opt plugin_opts[] = {
+    ENUM(plugin_conf, type, "fsdp", plugin_words, "system whose keys the section has"),
+    {.type = OPT_END},
+};
+
+/* FSDP's keys are checked already, though no row of the strategy table reads them: a job file that
+ * names such a plugin stays valid, and says in one line that the plugin rests. */
+struct fsdp_conf {
+    int fsdp_sharding_strategy, fsdp_auto_wrap_policy, fsdp_backward_prefetch;
+    int fsdp_state_dict_type;
+    int64_t fsdp_version, fsdp_min_num_params;
+    struct opt_strs fsdp_transformer_layer_cls_to_wrap;
+    bool fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_offload_params;
+    bool fsdp_cpu_ram_efficient_loading, fsdp_sync_module_states, fsdp_activation_checkpointing;
+};
+static const char *const shard_words[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
+                                          "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
+static const char *const wrap_words[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
+                                         NULL};
+static const char *const prefetch_words[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL};
+static const char *const all_dict_words[] = {"SHARDED_STATE_DICT", "FULL_STATE_DICT",
+                                             "LOCAL_STATE_DICT", NULL};
+static const struct opt fsdp_opts[] = {
+    I64(fsdp_conf, fsdp_version, "2", 1, 2, "rests"),
+    ENUM(fsdp_conf, fsdp_sharding_strategy, "FULL_SHARD", shard_words, "rests"),
+    ENUM(fsdp_conf, fsdp_auto_wrap_policy, "TRANSFORMER_BASED_WRAP", wrap_words, "rests"),
+    STRS(fsdp_conf, fsdp_transformer_layer_cls_to_wrap, NULL, "rests"),
+    I64(fsdp_conf, fsdp_min_num_params, "100000000", 0, 1e15, "rests"),
+    ENUM(fsdp_conf, fsdp_backward_prefetch, "BACKWARD_PRE", prefetch_words, "rests"),
+    BOOL(fsdp_conf, fsdp_forward_prefetch, "false", "rests"),
+    ENUM(fsdp_conf, fsdp_state_dict_type, "SHARDED_STATE_DICT", all_dict_words, "rests"),
+    BOOL(fsdp_conf, fsdp_use_orig_params, "true", "rests"),
+    BOOL(fsdp_conf, fsdp_offload_params, "false", "rests"),
+    BOOL(fsdp_conf, fsdp_cpu_ram_efficient_loading, "true", "rests"),
+    BOOL(fsdp_conf, fsdp_sync_module_states, "true", "rests"),
+    BOOL(fsdp_conf, fsdp_activation_checkpointing, "false", "rests"),
+    {.type = OPT_END},
+};
+static const struct section_variant plugin_variants[] = {{"fsdp", fsdp_opts}, {.word = NULL}};
+
+const struct section_kind kind_job = {
+    .name = "job", .opts = job_opts, .help = "length, seed, folder"};
+const struct section_kind kind_strategy = {
+    .name = "strategy", .opts = strategy_opts, .help = "how ranks share the work"};
+const struct section_kind kind_eval = {
+    .name = "eval", .opts = eval_opts, .help = "evaluation on the held-out part"};
+const struct section_kind kind_checkpoint = {
+    .name = "checkpoint", .opts = ckpt_opts, .help = "saving and resuming"};
+const struct section_kind kind_plugin = {.name = "plugin",
+                                         .may_be_named = true,
+                                         .opts = plugin_opts,
+                                         .type_key = "type",
+                                         .variants = plugin_variants,
+                                         .help = "keys of the system named by type"};
+
+int plugin_check(const struct job *j, const char *name)
+{
+    struct plugin_conf head;
+    TRY(job_read(j, "plugin", name, plugin_opts, &head));
+    struct fsdp_conf fsdp;
+    return job_read(j, "plugin", name, fsdp_opts, &fsdp);
+}

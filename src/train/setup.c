@@ -1,0 +1,195 @@
+/* Preflight: open data, build the model, plan it, count steps. */
+#include "train/setup.h"
+
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+static int read_resume(struct run *r)
+{
+    if (!r->from)
+        return ERR_OK;
+    const struct json *m = ckpt_meta(r->from);
+    struct resume_point *p = &r->resume;
+    TRY(json_get_i64(m, "step", &p->step));
+    TRY(json_get_i64(m, "epoch", &p->epoch));
+    TRY(json_get_i64(m, "index", &p->index));
+    TRY(json_get_i64(m, "samples", &p->samples));
+    TRY(json_get_i64(m, "tokens", &p->tokens));
+    TRY(json_get_i64(m, "metrics_bytes", &p->metrics_bytes));
+    TRY(json_get_i64(m, "micro_global", &p->micro_global));
+    TRY(json_get_i64(m, "world", &p->world));
+    TRY(json_get_string(m, "run_id", &p->run_id));
+    if (p->step < 0 || p->epoch < 0 || p->index < 0 || p->micro_global < 1 || p->world < 1)
+        FAIL(ERR_DATA, "%s: the manifest's counters are out of range", ckpt_dir(r->from));
+    return ERR_OK;
+}
+
+static int open_data(struct run *r)
+{
+    const struct vocab *known = NULL;
+    if (r->from) {
+        const struct json *v = json_get(ckpt_meta(r->from), "vocab");
+        if (v && v->type != JSON_NULL)
+            TRY(vocab_from_json(v, r->arena, &known));
+    }
+    const struct run_conf *c = &r->conf;
+    uint64_t seed = (uint64_t)c->model.seed;
+    TRY(data_open(c->data.ops, &c->data.conf, c->data.own, seed, known, r->arena, &r->data));
+    if (!c->eval_data.ops)
+        return ERR_OK;
+    if (!known)
+        known = r->data->vocab;
+    return data_open(c->eval_data.ops, &c->eval_data.conf, c->eval_data.own, seed, known, r->arena,
+                     &r->eval_data);
+}
+
+static int build_model(struct run *r)
+{
+    const struct run_conf *c = &r->conf;
+    const char *key = "type";
+    int rc = model_build(c->model_name ? c->model_name : "", c->family, c->family_conf,
+                         &r->data->shape, r->arena, &key, &r->model);
+    if (rc != ERR_OK)
+        return job_error(c->job, "model", c->model_name, key, "%s", err_text());
+    TRY(r->data->ops->cut(r->data, r->model->shape.T));
+    if (!r->eval_data)
+        return ERR_OK;
+    const struct sample_shape *a = &r->data->shape, *b = &r->eval_data->shape;
+    if (a->kind != b->kind || a->n_in != b->n_in || a->n_out != b->n_out || b->vocab > a->vocab)
+        FAIL(ERR_DATA, "%s: its samples are not shaped like those of %s",
+             c->eval_data.conf.path, c->data.conf.path);
+    return r->eval_data->ops->cut(r->eval_data, r->model->shape.T);
+}
+
+const struct data *run_eval_source(const struct run *r, enum data_part *part)
+{
+    *part = r->eval_data ? DATA_TRAIN : DATA_EVAL;
+    return r->eval_data ? r->eval_data : r->data;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static int count_steps(struct run *r, int n_ranks)
+{
+    const struct run_conf *c = &r->conf;
+    struct batching *b = &r->batching;
+    int64_t size = c->data.conf.batch_size;
+    if (c->data.conf.split_batches && size < n_ranks)
+        return job_error(c->job, "data", c->data.name, "batch_size",
+                         "is shared by %d ranks (split_batches): at least one sample a rank",
+                         n_ranks);
+    b->micro_global = c->data.conf.split_batches ? size : size * n_ranks;
+    bool other_world = r->from && r->resume.micro_global != b->micro_global;
+    if (other_world && r->resume.world != n_ranks) {
+        if (c->ckpt.on_world_change == WORLD_ERROR)
+            return job_error(c->job, "checkpoint", NULL, "on_world_change",
+                             "%s was written by %lld ranks, now there are %d",
+                             ckpt_dir(r->from), (long long)r->resume.world, n_ranks);
+        if (c->ckpt.on_world_change == WORLD_KEEP_GLOBAL)
+            b->micro_global = r->resume.micro_global;
+    }
+    b->accumulation = c->strategy.gradient_accumulation_steps;
+    b->n_samples = r->data->n_samples[DATA_TRAIN];
+    b->max_local = ceil_div(b->micro_global, n_ranks);
+    if (b->max_local > b->n_samples)
+        b->max_local = b->n_samples;
+    b->steps_per_epoch = ceil_div(b->n_samples, b->micro_global * b->accumulation);
+    b->total_steps = c->main.max_steps;
+    if (c->main.num_epochs != OPT_AUTO_I64) {
+        int64_t left = (c->main.num_epochs - r->resume.epoch) * b->steps_per_epoch;
+        /* at another global batch the rest of this epoch has other steps than it had */
+        if (r->resume.index > 0)
+            left += ceil_div(b->n_samples - r->resume.index, b->micro_global * b->accumulation) -
+                    b->steps_per_epoch;
+        int64_t by_epochs = r->resume.step + (left > 0 ? left : 0);
+        if (b->total_steps == OPT_AUTO_I64 || by_epochs < b->total_steps)
+            b->total_steps = by_epochs;
+    }
+    return ERR_OK;
+}
+
+struct ckpt_array *run_arrays(const struct run *r, int *n)
+{
+    const struct tensor_table *t = &r->model->table;
+    const struct optim_ops *o = r->conf.optim_ops;
+    int n_groups = 1 + r->shard.n_states;
+    *n = 0;
+    struct ckpt_array *out = arena_alloc(r->arena, sizeof *out * (size_t)(n_groups * t->n_rows));
+    for (int g = 0; g < n_groups; g++) {
+        const char *group =
+            g == 0 ? "model" : arena_printf(r->arena, "optim/%s", o->state_names[g - 1]);
+        for (int i = 0; i < t->n_rows; i++) {
+            const struct tensor_row *row = &t->rows[i];
+            out[(*n)++] = (struct ckpt_array){.group = group,
+                                              .name = row->name,
+                                              .shape = row->shape,
+                                              .dtype = DTYPE_F32,
+                                              .layout = row->layout,
+                                              .alias = row->alias};
+        }
+    }
+    return out;
+}
+
+/* The checkpoint must be of this very model, and hold what this optimizer needs. */
+static int match_checkpoint(struct run *r)
+{
+    if (!r->from)
+        return ERR_OK;
+    int n, n_rows = r->model->table.n_rows;
+    const struct ckpt_array *arrays = run_arrays(r, &n);
+    for (int i = 0; i < n; i += n_rows)
+        TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_rows));
+    if (r->resume.index > r->batching.n_samples)
+        FAIL(ERR_DATA, "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "
+             "same data?",
+             ckpt_dir(r->from), (long long)r->resume.index, r->conf.data.conf.path,
+             (long long)r->batching.n_samples);
+    return ERR_OK;
+}
+
+int run_setup(const struct job *j, struct comm *c, int plan_ranks, struct ckpt *from,
+              struct arena *a, struct run *r)
+{
+    *r = (struct run){.arena = a, .comm = c, .from = from};
+    int n_ranks = plan_ranks ? plan_ranks : c->size;
+    TRY(run_conf_read(j, a, &r->conf));
+    TRY(run_conf_policy(&r->conf, n_ranks, &r->policy));
+    TRY(read_resume(r));
+    TRY(open_data(r));
+    TRY(build_model(r));
+    TRY(count_steps(r, n_ranks));
+    r->plan = plan_make(r->model, r->policy, NULL, n_ranks, a);
+    r->shard = (struct shard_conf){
+        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
+        .sync_each_batch = r->conf.strategy.sync_each_batch && r->batching.accumulation > 1};
+    return match_checkpoint(r);
+}
+
+void run_clear(struct run *r)
+{
+    data_close(&r->data);
+    data_close(&r->eval_data);
+    ckpt_close(&r->from);
+}
+
+size_t run_bytes(const struct run *r, const struct plan_memory *m)
+{
+    return shard_bytes(r->plan, &r->shard) + m->tape_bytes + m->scratch_bytes + m->frame_bytes;
+}
+
+int run_threads(const struct run_conf *c, const struct comm *comm)
+{
+    if (c->main.threads != OPT_AUTO_I64)
+        return (int)c->main.threads;
+    cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int mine = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)online;
+    if (mine < online) /* bound: these cores are this rank's own */
+        return mine;
+    return mine / comm->node_size > 1 ? mine / comm->node_size : 1;
+}

@@ -1,0 +1,63 @@
+/* From a job to everything that a run needs before memory is allocated: data, model, policy, plan,
+ * batch arithmetic.  `check` stops here; `train` goes on with an engine. */
+#pragma once
+#include "ckpt/ckpt.h"
+#include "comm/comm.h"
+#include "parallel/plan.h"
+#include "parallel/shard.h"
+#include "train/conf.h"
+
+/* Samples of a step and steps of the job.  A micro-batch of all ranks is micro_global samples; a
+ * step takes accumulation of them, fewer where the epoch ends. */
+struct batching {
+    int64_t micro_global, accumulation;
+    int64_t n_samples; /* of an epoch */
+    int64_t max_local; /* most samples of one rank in a micro-batch */
+    int64_t steps_per_epoch, total_steps;
+};
+
+/* What a checkpoint says about the run that wrote it; zero for a fresh start. */
+struct resume_point {
+    int64_t step, epoch, index; /* index: place in the epoch of the next sample */
+    int64_t samples, tokens;    /* seen so far */
+    int64_t metrics_bytes;
+    int64_t micro_global; /* 0: none */
+    int64_t world;
+    const char *run_id;
+};
+
+struct run {
+    struct arena *arena; /* borrowed */
+    struct comm *comm;   /* borrowed */
+    struct run_conf conf;
+    const struct policy *policy;
+    struct data *data, *eval_data; /* owned; eval_data NULL: data's held-out part */
+    struct model *model;
+    struct plan *plan;
+    struct batching batching;
+    struct ckpt *from; /* owned: the checkpoint to go on from, or NULL */
+    struct resume_point resume;
+    struct shard_conf shard;
+};
+
+/* Where evaluation samples come from. */
+const struct data *run_eval_source(const struct run *r, enum data_part *part); /* Local. */
+
+/* Open and check everything for comm->size ranks, or plan_ranks of them where that is not 0 (then
+ * only for `check`).  from: a checkpoint to resume, taken over, or NULL.  Errors as in run_conf and
+ * data; ERR_DATA if the checkpoint is of another model.  Local, but equal on all ranks. */
+int run_setup(const struct job *j, struct comm *c, int plan_ranks, struct ckpt *from,
+              struct arena *a, struct run *out);
+void run_clear(struct run *r);
+
+/* The arrays of a full checkpoint in their order: model, then each optimizer state.  Local. */
+struct ckpt_array *run_arrays(const struct run *r, int *n);
+
+/* Bytes that training takes on one rank: model state and activations.  Local. */
+size_t run_bytes(const struct run *r, const struct plan_memory *m);
+
+/* Lines that say what will run: model, data, strategy, batch, length.  Local. */
+void run_describe(const struct run *r, const struct device *dev, struct text *out);
+
+/* Threads a rank should use.  Local. */
+int run_threads(const struct run_conf *c, const struct comm *comm);
