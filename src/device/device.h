@@ -35,7 +35,8 @@ struct attention {
 };
 
 struct adamw {
-    float lr, beta1, beta2, eps, weight_decay;
+    float lr, eps, weight_decay;
+    double beta1, beta2; /* fp64: 1 - 0.999f is wrong in its fifth digit */
     float grad_scale;                /* multiplies the gradient: clipping */
     float correction1, correction2;  /* 1 - beta^t */
     bool decoupled;                  /* AdamW; false: decay is added to the gradient (Adam) */
@@ -71,7 +72,9 @@ struct device {
     const struct memory_ops *mem;
     int n_threads;
     int isa;              /* instruction set in use, see device_isa_name(); equal on all ranks */
-    struct matmul *matmul; /* owned: the matrix product library's state */
+    struct matmul *matmul;        /* owned: the matrix product library's state */
+    const struct kernels *kernels; /* of fp32, for isa */
+    struct kernels null_kernels;  /* do nothing, same sizes: for a dry run */
 };
 
 /* In-order queue of work with its scratch.  On a CPU calls run at once. */

@@ -1,6 +1,7 @@
 /* Private to device/: matrix products as a table of three functions, so that a build needs no
  * particular library.  C (M, N) = op(A) · op(B) (+ C if accumulate), all fp32, row-major with
- * leading dimensions.  One thread at a time; inside it uses the device's threads. */
+ * leading dimensions; M, N, K at least 1.  One thread at a time; inside it uses the device's
+ * threads. */
 #pragma once
 #include "base/err.h"
 #include <stdint.h>

@@ -1,0 +1,172 @@
+/* The CPU as a device: memory, the choice of instruction set, opening. */
+#include "device/cpu/cpu.h"
+
+#include "base/text.h"
+#include "device/kernels.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+extern const struct cpu_build cpu_build_base;
+#ifdef __x86_64__
+extern const struct cpu_build cpu_build_avx2, cpu_build_avx512;
+#endif
+
+static const char *const isa_names[] = {
+    [CPU_ISA_BASE] = "base", [CPU_ISA_AVX2] = "avx2", [CPU_ISA_AVX512] = "avx512"};
+
+const struct cpu_build *cpu_build(int isa)
+{
+    switch (isa) {
+    case CPU_ISA_BASE:
+        return &cpu_build_base;
+#ifdef __x86_64__
+    case CPU_ISA_AVX2:
+        return &cpu_build_avx2;
+    case CPU_ISA_AVX512:
+        return &cpu_build_avx512;
+#endif
+    default:
+        return NULL;
+    }
+}
+
+#ifdef __x86_64__
+/* oneDNN's own variable limits the whole program, so that all of its numbers come from one
+ * instruction set. */
+static int isa_limit(void)
+{
+    const char *v = getenv("ONEDNN_MAX_CPU_ISA");
+    if (!v)
+        v = getenv("DNNL_MAX_CPU_ISA");
+    if (!v)
+        return CPU_ISA_AVX512;
+    if (text_same(v, "SSE41") || text_same(v, "AVX"))
+        return CPU_ISA_BASE;
+    return strncasecmp(v, "AVX2", 4) == 0 ? CPU_ISA_AVX2 : CPU_ISA_AVX512;
+}
+
+int device_isa_best(void)
+{
+    int limit = isa_limit();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+    int here = avx512 ? CPU_ISA_AVX512 : avx2 ? CPU_ISA_AVX2 : CPU_ISA_BASE;
+    return here < limit ? here : limit;
+}
+#else
+int device_isa_best(void)
+{
+    return CPU_ISA_BASE;
+}
+#endif
+
+const char *device_isa_name(int isa)
+{
+    return isa >= CPU_ISA_BASE && isa <= CPU_ISA_AVX512 ? isa_names[isa] : "unknown";
+}
+
+/* mmap: zeroed by the system when first touched, so on the toucher's NUMA node. */
+static void *cpu_alloc(size_t n_bytes)
+{
+    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void cpu_free(void *p, size_t n_bytes)
+{
+    if (p)
+        munmap(p, n_bytes ? n_bytes : 1);
+}
+
+static void cpu_to_host(struct stream *s, void *host, const void *dev, size_t n_bytes)
+{
+    (void)s;
+    if (n_bytes)
+        memmove(host, dev, n_bytes);
+}
+
+static void cpu_to_device(struct stream *s, void *dev, const void *host, size_t n_bytes)
+{
+    (void)s;
+    if (n_bytes)
+        memmove(dev, host, n_bytes);
+}
+
+static void cpu_zero(struct stream *s, void *dev, size_t n_bytes)
+{
+    (void)s;
+    if (n_bytes)
+        memset(dev, 0, n_bytes);
+}
+
+static const struct memory_ops cpu_memory = {
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .to_host = cpu_to_host,
+    .to_device = cpu_to_device,
+    .zero = cpu_zero,
+};
+
+static int find_matmul(const char *name, const struct matmul_ops **ops)
+{
+    *ops = matmul_list[0];
+    if (!name || text_same(name, "auto"))
+        return ERR_OK;
+    struct text have = {0};
+    for (int i = 0; matmul_list[i]; i++) {
+        if (text_same(name, matmul_list[i]->name)) {
+            *ops = matmul_list[i];
+            text_clear(&have);
+            return ERR_OK;
+        }
+        text_printf(&have, "%s%s", i ? ", " : "", matmul_list[i]->name);
+    }
+    err_set(ERR_RESOURCE, "this build has no matrix product \"%s\": it has %s", name, have.s);
+    text_clear(&have);
+    return ERR_RESOURCE;
+}
+
+int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **out)
+{
+    *out = NULL;
+    if (n_threads < 1)
+        FAIL(ERR_RESOURCE, "%d threads: at least 1 is needed", n_threads);
+    const struct cpu_build *build = cpu_build(isa);
+    if (!build || isa > device_isa_best())
+        FAIL(ERR_RESOURCE, "instruction set %s does not run here: at most %s does",
+             device_isa_name(isa), device_isa_name(device_isa_best()));
+    const char *missing = kernels_missing(build->f32);
+    if (missing)
+        FAIL(ERR_INTERNAL, "the %s kernels lack %s", device_isa_name(isa), missing);
+    const struct matmul_ops *ops;
+    TRY(find_matmul(matmul, &ops));
+
+    struct device *d = calloc(1, sizeof *d);
+    struct matmul *m = calloc(1, sizeof *m);
+    if (!d || !m) {
+        free(d);
+        free(m);
+        FAIL(ERR_RESOURCE, "out of memory for the device");
+    }
+    int rc = ops->create(n_threads, isa, &m->state);
+    if (rc != ERR_OK) {
+        free(d);
+        free(m);
+        return rc;
+    }
+    m->ops = ops;
+    d->name = "cpu";
+    d->mem = &cpu_memory;
+    d->n_threads = n_threads;
+    d->isa = isa;
+    d->matmul = m;
+    d->kernels = build->f32;
+    kernels_make_null(&d->null_kernels, build->f32);
+    *out = d;
+    return ERR_OK;
+}

@@ -1,0 +1,119 @@
+/* Private to kernels/: one vector of floats of the build's width, for loops whose order of sums
+ * must be ours (compilers may not reorder them) and for register tiles. */
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#if defined __AVX512F__
+#include <immintrin.h>
+typedef __m512 vf;
+enum { VL = 16 };
+#define vf_fma(a, b, c) _mm512_fmadd_ps((a), (b), (c))
+#define vf_set1(a) _mm512_set1_ps(a)
+#define vf_load(p) _mm512_loadu_ps(p)
+#define vf_store(p, v) _mm512_storeu_ps((p), (v))
+#elif defined __AVX2__ && defined __FMA__
+#include <immintrin.h>
+typedef __m256 vf;
+enum { VL = 8 };
+#define vf_fma(a, b, c) _mm256_fmadd_ps((a), (b), (c))
+#define vf_set1(a) _mm256_set1_ps(a)
+#define vf_load(p) _mm256_loadu_ps(p)
+#define vf_store(p, v) _mm256_storeu_ps((p), (v))
+#else
+typedef float vf __attribute__((vector_size(16)));
+enum { VL = 4 };
+static inline vf vf_set1(float a)
+{
+    return (vf){a, a, a, a};
+}
+static inline vf vf_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void vf_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+#ifdef __aarch64__
+#include <arm_neon.h>
+#define vf_fma(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#else
+#define vf_fma(a, b, c) ((a) * (b) + (c))
+#endif
+#endif
+
+/* Lanes are added as a binary tree. */
+static inline float vf_sum(vf v)
+{
+    float lane[VL];
+    vf_store(lane, v);
+    for (int n = VL / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] += lane[i + n];
+    return lane[0];
+}
+
+static inline float vf_max(vf v)
+{
+    float lane[VL];
+    vf_store(lane, v);
+    for (int i = 1; i < VL; i++)
+        lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
+    return lane[0];
+}
+
+/* Sums over a row: their bits depend on its values and length only. */
+static inline float row_sum(const float *x, int64_t n)
+{
+    vf a = vf_set1(0.0f), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VL <= n; i += 2 * VL) {
+        a = a + vf_load(x + i);
+        b = b + vf_load(x + i + VL);
+    }
+    float sum = vf_sum(a + b);
+    for (; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+static inline float row_dot(const float *x, const float *y, int64_t n)
+{
+    vf a = vf_set1(0.0f), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VL <= n; i += 2 * VL) {
+        a = vf_fma(vf_load(x + i), vf_load(y + i), a);
+        b = vf_fma(vf_load(x + i + VL), vf_load(y + i + VL), b);
+    }
+    float sum = vf_sum(a + b);
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+static inline float row_max(const float *x, int64_t n)
+{
+    float top = x[0];
+    int64_t i = 0;
+    if (n >= VL) {
+        vf m = vf_load(x);
+        for (i = VL; i + VL <= n; i += VL) {
+            vf v = vf_load(x + i);
+#if defined __AVX512F__
+            m = _mm512_max_ps(v, m);
+#elif defined __AVX2__ && defined __FMA__
+            m = _mm256_max_ps(v, m);
+#else
+            for (int j = 0; j < VL; j++)
+                m[j] = v[j] > m[j] ? v[j] : m[j];
+#endif
+        }
+        top = vf_max(m);
+    }
+    for (; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    return top;
+}

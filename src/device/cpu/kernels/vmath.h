@@ -1,0 +1,137 @@
+/* Private to kernels/: exp, tanh, erf and the activations as branch-free float functions that a
+ * compiler turns into vectors.  Polynomials are minimax fits.  Every step is a named operation
+ * (fma explicit, no contraction), so vector body and scalar tail give the same bits. */
+#pragma once
+#include "device/device.h"
+#include <math.h>
+#include <string.h>
+
+#if defined __FP_FAST_FMAF || defined __FMA__ || defined __aarch64__
+#define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+static inline float f32_from_bits(int32_t i)
+{
+    float f;
+    memcpy(&f, &i, sizeof f);
+    return f;
+}
+
+static inline int32_t f32_bits(float f)
+{
+    int32_t i;
+    memcpy(&i, &f, sizeof i);
+    return i;
+}
+
+/* e^x = 2^n e^r, |r| ≤ ln 2 / 2.  1e-7 relative; 0 and infinity at the ends; NaN stays NaN. */
+static inline float exp_f32(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 · 2^23: adding it rounds to an integer */
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float t = FMA(x, 1.44269504f, magic);
+    float n = t - magic;
+    int32_t i = (int32_t)((uint32_t)f32_bits(t) - 0x4B400000u);
+    /* ln 2 in two parts, the first so short that its product with n is exact */
+    float r = FMA(n, -0.693359375f, x);
+    r = FMA(n, 2.12194440e-4f, r);
+    float q = FMA(0.00139504791f, r, 0.00836888375f);
+    q = FMA(q, r, 0.041666206f);
+    q = FMA(q, r, 0.166665189f);
+    q = FMA(q, r, 0.50000001f);
+    float p = 1.0f + FMA(r * r, q, r);
+    int32_t half = i >> 1; /* in two factors: 2^n alone leaves the range before the result does */
+    float a = f32_from_bits((int32_t)((uint32_t)(half + 127) << 23));
+    float b = f32_from_bits((int32_t)((uint32_t)(i - half + 127) << 23));
+    return p * a * b;
+}
+
+static inline float tanh_f32(float x)
+{
+    float a = __builtin_fabsf(x), z = x * x;
+    float q = FMA(-0.00590586063f, z, 0.0208053776f);
+    q = FMA(q, z, -0.0537866814f);
+    q = FMA(q, z, 0.133319582f);
+    q = FMA(q, z, -0.333332993f);
+    float small = FMA(x * z, q, x);
+    float big = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
+    return a < 0.6f ? small : __builtin_copysignf(big, x);
+}
+
+/* 1e-7 absolute.  Outside: 1 - exp(-P(|x|)); beyond 4 a float cannot tell it from 1. */
+static inline float erf_f32(float x)
+{
+    float a = __builtin_fabsf(x), z = x * x;
+    float q = FMA(-0.000602180364f, z, 0.0049996008f);
+    q = FMA(q, z, -0.026771283f);
+    q = FMA(q, z, 0.112819549f);
+    q = FMA(q, z, -0.376125082f);
+    float small = x * FMA(q, z, 1.12837915f);
+    float c = a > 4.0f ? 4.0f : a;
+    float p = FMA(-0.000202528483f, c, 0.00310718909f);
+    p = FMA(p, c, -0.0224790106f);
+    p = FMA(p, c, 0.104448098f);
+    p = FMA(p, c, 0.636601595f);
+    p = FMA(p, c, 1.12801548f);
+    p = FMA(p, c, 0.00011469544f);
+    float big = __builtin_copysignf(1.0f - exp_f32(-p), x);
+    return a < 0.9f ? small : big;
+}
+
+static inline float sigmoid_f32(float x)
+{
+    return 1.0f / (1.0f + exp_f32(-x));
+}
+
+#define GELU_TANH_A 0.797884561f /* sqrt(2 / pi) */
+#define GELU_TANH_B 0.044715f
+
+static inline __attribute__((always_inline)) float act_value(enum act_kind act, float x)
+{
+    switch (act) {
+    case ACT_RELU:
+        return x < 0.0f ? 0.0f : x; /* a NaN passes */
+    case ACT_GELU:
+        return 0.5f * x * (1.0f + erf_f32(x * 0.707106781f));
+    case ACT_GELU_TANH:
+        return 0.5f * x *
+               (1.0f + tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f)));
+    case ACT_SILU:
+        return x * sigmoid_f32(x);
+    case ACT_TANH:
+        return tanh_f32(x);
+    default:
+        return x;
+    }
+}
+
+/* Derivative of the activation at x. */
+static inline __attribute__((always_inline)) float act_slope(enum act_kind act, float x)
+{
+    switch (act) {
+    case ACT_RELU:
+        return x > 0.0f ? 1.0f : 0.0f;
+    case ACT_GELU: {
+        float phi = 0.398942280f * exp_f32(-0.5f * x * x);
+        return FMA(x, phi, 0.5f * (1.0f + erf_f32(x * 0.707106781f)));
+    }
+    case ACT_GELU_TANH: {
+        float t = tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
+        float inner = GELU_TANH_A * FMA(3.0f * GELU_TANH_B * x, x, 1.0f);
+        return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+    }
+    case ACT_SILU: {
+        float g = sigmoid_f32(x);
+        return g * FMA(x, 1.0f - g, 1.0f);
+    }
+    case ACT_TANH: {
+        float t = tanh_f32(x);
+        return 1.0f - t * t;
+    }
+    default:
+        return 1.0f;
+    }
+}

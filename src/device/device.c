@@ -1,0 +1,37 @@
+/* What holds for any device: its tables, its description, its end. */
+#include "device/device.h"
+
+#include "device/matmul.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+void device_close(struct device **dev)
+{
+    struct device *d = *dev;
+    if (!d)
+        return;
+    if (d->matmul) {
+        d->matmul->ops->destroy(&d->matmul->state);
+        free(d->matmul);
+    }
+    free(d);
+    *dev = NULL;
+}
+
+const struct kernels *device_kernels(const struct device *dev, enum dtype compute)
+{
+    return compute == DTYPE_F32 ? dev->kernels : NULL;
+}
+
+const struct kernels *device_null_kernels(const struct device *dev, enum dtype compute)
+{
+    return compute == DTYPE_F32 ? &dev->null_kernels : NULL;
+}
+
+const char *device_describe(const struct device *dev, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s, %s, %d thread%s, matrix products by %s", dev->name,
+             device_isa_name(dev->isa), dev->n_threads, dev->n_threads == 1 ? "" : "s",
+             dev->matmul->ops->name);
+    return buf;
+}

@@ -1,0 +1,163 @@
+/* Every matrix product that was built in, on every instruction set of this machine, against a
+ * plain loop in fp64. */
+/* RUN: -n 1 */
+#include "../check.h"
+#include "device/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint32_t seed = 1;
+
+static float noise(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) * 0x1p-23f - 1.0f;
+}
+
+static float *noise_array(int64_t n)
+{
+    float *p = malloc((size_t)n * sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = noise();
+    return p;
+}
+
+/* Largest error of C against fp64, in units of sqrt(K); cells between the rows must not change. */
+static double product_error(const struct matmul_ops *ops, void *state, const struct gemm *g)
+{
+    int64_t a_rows = g->a_trans ? g->K : g->M, b_rows = g->b_trans ? g->N : g->K;
+    float *A = noise_array(a_rows * g->lda), *B = noise_array(b_rows * g->ldb);
+    float *C = noise_array(g->M * g->ldc), *old = malloc((size_t)(g->M * g->ldc) * sizeof *old);
+    memcpy(old, C, (size_t)(g->M * g->ldc) * sizeof *old);
+    double worst = 0.0;
+    for (int pass = 0; pass < 2; pass++) { /* the second call finds everything prepared */
+        memcpy(C, old, (size_t)(g->M * g->ldc) * sizeof *old);
+        ops->run(state, g, A, B, C);
+        for (int64_t i = 0; i < g->M; i++)
+            for (int64_t j = 0; j < g->ldc; j++) {
+                double want = old[i * g->ldc + j];
+                if (j < g->N) {
+                    want = g->accumulate ? want : 0.0;
+                    for (int64_t k = 0; k < g->K; k++)
+                        want += (double)A[g->a_trans ? k * g->lda + i : i * g->lda + k] *
+                                B[g->b_trans ? j * g->ldb + k : k * g->ldb + j];
+                }
+                double e = fabs(want - C[i * g->ldc + j]) / sqrt((double)g->K);
+                worst = e <= worst ? worst : e;
+                if (isnan(C[i * g->ldc + j]))
+                    worst = INFINITY;
+            }
+    }
+    free(A);
+    free(B);
+    free(C);
+    free(old);
+    return worst;
+}
+
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},    {3, 17, 31},
+                                    {13, 65, 33}, {96, 64, 128}, {97, 33, 257}, {200, 70, 300},
+                                    {2, 1030, 5}, {130, 130, 520}};
+
+static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
+{
+    void *state;
+    int rc = ops->create(n_threads, isa, &state);
+    CHECK(rc == ERR_OK);
+    if (rc != ERR_OK)
+        return;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int bits = 0; bits < 16; bits++) {
+            struct gemm g = {.M = shapes[i][0],
+                             .N = shapes[i][1],
+                             .K = shapes[i][2],
+                             .a_trans = bits & 1,
+                             .b_trans = bits & 2,
+                             .accumulate = bits & 4};
+            int64_t more = bits & 8 ? 3 : 0;
+            g.lda = (g.a_trans ? g.M : g.K) + more;
+            g.ldb = (g.b_trans ? g.K : g.N) + more;
+            g.ldc = g.N + more;
+            double e = product_error(ops, state, &g);
+            check_that(e < 4e-6, __FILE__, __LINE__, "%s %s: M %d N %d K %d bits %d: error %g",
+                       ops->name, device_isa_name(isa), (int)g.M, (int)g.N, (int)g.K, bits, e);
+        }
+    ops->destroy(&state);
+    CHECK(state == NULL);
+}
+
+/* oneDNN takes its instruction set once a process, so each has its own; as has each CBLAS. */
+static bool in_child(const struct matmul_ops *ops, int isa, int n_threads)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        all_shapes(ops, isa, n_threads);
+        fflush(stdout);
+        _exit(check_bad_here != 0);
+    }
+    int status = 1;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
+/* A row's bits may not depend on how many rows there are, nor on the number of threads. */
+static void plain_rows_alone(int isa)
+{
+    enum { M = 150, N = 75, K = 600 };
+    float *A = noise_array(M * K), *B = noise_array(K * N);
+    float *whole = noise_array(M * N), *part = noise_array(M * N);
+    void *one, *two;
+    CHECK(matmul_plain_ops.create(1, isa, &one) == ERR_OK);
+    CHECK(matmul_plain_ops.create(2, isa, &two) == ERR_OK);
+    struct gemm g = {.M = M, .N = N, .K = K, .lda = K, .ldb = N, .ldc = N};
+    matmul_plain_ops.run(one, &g, A, B, whole);
+    matmul_plain_ops.run(two, &g, A, B, part);
+    CHECK(memcmp(whole, part, sizeof(float) * M * N) == 0);
+    for (int64_t m = 1; m < M; m += 13) {
+        g.M = m;
+        matmul_plain_ops.run(one, &g, A + (M - m) * K, B, part);
+        CHECK(memcmp(whole + (M - m) * N, part, sizeof(float) * (size_t)(m * N)) == 0);
+    }
+    matmul_plain_ops.destroy(&one);
+    matmul_plain_ops.destroy(&two);
+    free(A);
+    free(B);
+    free(whole);
+    free(part);
+}
+
+int main(void)
+{
+    for (int i = 0; matmul_list[i]; i++)
+        for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
+            for (int n = 1; n <= 2; n++) {
+                char name[96];
+                snprintf(name, sizeof name, "%s, %s, %d threads: every layout, odd sizes",
+                         matmul_list[i]->name, device_isa_name(isa), n);
+                TEST(name) CHECK(in_child(matmul_list[i], isa, n));
+            }
+    TEST("plain: rows have the same bits alone, together and on two threads")
+        for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
+            plain_rows_alone(isa);
+    TEST("a device names what it lacks")
+    {
+        struct device *d = NULL;
+        CHECK(device_open_cpu(0, device_isa_best(), NULL, &d) == ERR_RESOURCE);
+        CHECK_HAS(err_text(), "0 threads");
+        CHECK(device_open_cpu(1, 99, NULL, &d) == ERR_RESOURCE);
+        CHECK_HAS(err_text(), "instruction set");
+        CHECK(device_open_cpu(1, device_isa_best(), "magic", &d) == ERR_RESOURCE);
+        CHECK_HAS(err_text(), "\"magic\"");
+        CHECK_HAS(err_text(), "plain");
+        CHECK(d == NULL);
+        CHECK(device_open_cpu(1, device_isa_best(), "plain", &d) == ERR_OK);
+        char line[128];
+        CHECK_HAS(device_describe(d, line, sizeof line), "plain");
+        device_close(&d);
+        CHECK(d == NULL);
+    }
+    return check_done();
+}
