@@ -2,7 +2,13 @@
  *
  * job_load() reads files (rank 0); job_pack()/job_unpack() carry the entries to the other ranks, so
  * that all parse the same bytes; everything else is local and gives the same answer on every rank.
- * Every error here is ERR_USAGE and begins with "FILE:LINE: [section] key = value: ". */
+ * Errors are ERR_USAGE and begin with the place as far as there is one: "FILE:LINE: [section] key =
+ * value: ", or "command line: [section] key = value: ".
+ *
+ * Section and key names are case-insensitive and kept in lower case.  A value is the rest of the
+ * line, or stands in "" or ''; an empty one must be quoted.  In values $VAR and ${VAR} are replaced
+ * ($$ is a dollar sign), and ~/ at the start of the value or of a list's item.  The key include in
+ * [job] names a file, relative to the one it stands in, whose entries are defaults for this one. */
 #pragma once
 #include "base/text.h"
 #include "job/opt.h"
@@ -10,7 +16,7 @@
 /* One choice of a section's type key, with the keys that only this choice has. */
 struct section_variant {
     const char *word; /* value of the type key, any case */
-    const struct opt *opts;
+    const struct opt *opts; /* NULL: no keys of its own */
 };
 
 /* One kind of section.  A kind that may be named appears as [model] and as [model.NAME]. */
@@ -25,10 +31,10 @@ struct section_kind {
 
 struct job; /* lives in the arena that it was loaded into */
 
-/* Read path ("-" is refused) with its includes, scan it (DESIGN 2, Reading), let iniparser read the
- * same bytes and compare, apply overrides "section.key=value", expand ~ $VAR ${VAR}.
- * kinds (NULL-terminated) tells which sections exist: an override's section is the longest declared
- * section name that fits.  Local. */
+/* Read path ("-" is refused) with its includes, scan it, let iniparser read the same bytes and
+ * compare, apply overrides "section.key=value" (of two for one key the later), expand values.
+ * kinds (NULL-terminated) tells which sections exist: an override's section is the longest name
+ * that fits, out of the files' sections and the kinds' own names.  Local. */
 int job_load(const char *path, int n_overrides, const char *const *overrides,
              const struct section_kind *const *kinds, struct arena *a, struct job **out);
 
@@ -42,15 +48,15 @@ void job_pack(const struct job *j, char **bytes, size_t *n_bytes);
 struct job *job_unpack(const char *bytes, size_t n_bytes, struct arena *a);
 
 /* Every section and key must be known to kinds (nearest spelling in the error), a variant's keys
- * only under that variant; a named section may not stand without need.  Local. */
+ * only under that variant (in a plain [KIND] also those of its named sections' variants), every
+ * value must parse, and no key may be set to two values by two spellings in one file.  Local. */
 int job_check(const struct job *j, const struct section_kind *const *kinds);
 
 /* Fill conf from section KIND or, where name is not NULL, [KIND.NAME] over [KIND] over defaults.
- * opts is the table to read with (the kind's own or a variant's).  Local. */
+ * opts is the table to read with (the kind's own or a variant's).  The job remembers what was
+ * read, for job_print_resolved(), job_error() and job_unread().  Local. */
 int job_read(const struct job *j, const char *kind, const char *name, const struct opt *opts,
              void *conf);
-
-/* Like job_read, but only a variant's extra keys of a section whose type is already known. */
 
 /* The raw text of a key, NULL if neither file nor command line sets it.  section is the full name
  * ("model.student").  Aliases are not looked at.  Local. */
@@ -66,9 +72,20 @@ const char *const *job_names(const struct job *j, const char *kind, int *n);
 int job_error(const struct job *j, const char *kind, const char *name, const char *key,
               const char *fmt, ...) PRINTF_LIKE(5, 6);
 
-/* Append the resolved job as an INI text: every key of every section that job_read() was asked
- * for, in that order, with its value, defaults included.  Local. */
+/* Full names of the file's sections that no job_read() looked at so far; as job_names.  Local. */
+const char *const *job_unread(const struct job *j, int *n);
+
+/* Append the resolved job as an INI text that job_load() reads back to the same values: every key
+ * of every section that job_read() was asked for, in that order, defaults included.  What was read
+ * for a name without a section of its own stands in the plain section.  Local. */
 void job_print_resolved(const struct job *j, struct text *out);
 
 /* The job's own file name as given.  Local. */
 const char *job_file(const struct job *j);
+
+/* Append a kind's help: a header line, its keys, each variant's keys.  a is scratch.  Local. */
+void job_help_kind(const struct section_kind *kind, struct text *out, struct arena *a);
+
+/* Prove the kinds' tables sound: opt_check_table() on each, variants that their type key can have,
+ * no key both in a kind and its variant.  ERR_INTERNAL.  Local. */
+int job_check_kinds(const struct section_kind *const *kinds, struct arena *a);

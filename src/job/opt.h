@@ -4,6 +4,8 @@
 #include "base/arena.h"
 #include <math.h>
 
+struct text;
+
 enum opt_type {
     OPT_END,
     OPT_BOOL, /* bool; true/false yes/no on/off 1/0 */
@@ -18,7 +20,7 @@ enum opt_type {
 
 enum opt_flags {
     OPT_AUTO = 1,    /* the word auto is allowed and reads as OPT_AUTO_I64 / OPT_AUTO_F64 (NaN) */
-    OPT_PATH = 2,    /* a path: ~ is expanded */
+    OPT_PATH = 2,    /* a path, or a list of them: may not be empty */
     OPT_HIDDEN = 4,  /* not in --help: an alias kept for files that people have */
     OPT_REQUIRED = 8 /* no default: must be given */
 };
@@ -51,7 +53,7 @@ struct opt {
     unsigned flags;
     size_t offset;            /* of the field in the section's struct */
     const char *dflt;         /* as it would be written in the file, or NULL */
-    double min, max;          /* inclusive; numbers and list items; for lists of 0 length see help */
+    double min, max;          /* inclusive; of numbers and of the items of lists */
     const char *const *words; /* OPT_ENUM: NULL-terminated; an enum lists only what works */
     const char *help;         /* one line: meaning and unit */
 };
@@ -100,11 +102,28 @@ const struct opt *opt_find(const struct opt *opts, const char *key);
 
 /* Parse value to its last character into conf's field.  On failure the text says what is allowed,
  * without naming the place (the caller puts that in front with err_prefix): ERR_USAGE.
- * Strings and lists live in a.  Local. */
+ * Integers are decimal, without leading zeros; 5e8 is one.  Lists may stand in [ ]; "" and [] are
+ * the empty list.  Strings live in a.  Local. */
 int opt_parse(const struct opt *o, const char *value, void *conf, struct arena *a);
 
-/* The field's value as the file would have it ("auto" included), in a.  Local. */
+/* Fill conf with the defaults of a whole table; a key without one becomes NULL, an empty list or 0.
+ * ERR_INTERNAL: a default does not parse.  Local. */
+int opt_defaults(const struct opt *opts, void *conf, struct arena *a);
+
+/* The field's value such that opt_parse() reads it back to the same bits ("auto" included), in a;
+ * NULL for a string that is not set.  Quoting is the file's matter, not done here.  Local. */
 const char *opt_print(const struct opt *o, const void *conf, struct arena *a);
 
 /* "integer 1 … 1000000", "one of: AdamW, SGD", … for help and errors, in a.  Local. */
 const char *opt_allowed(const struct opt *o, struct arena *a);
+
+/* Words of an enum are equal whatever their case, and - is _.  Local. */
+bool opt_word_same(const char *a, const char *b);
+
+/* Append one entry a key to out, in columns: "key = default", then meaning, what is allowed and
+ * other spellings, wrapped at 100 columns.  Hidden keys are left out.  a is scratch.  Local. */
+void opt_help(const struct opt *opts, struct text *out, struct arena *a);
+
+/* Prove a table sound: names lower case and, with the aliases, unique; a default that parses or a
+ * reason to have none; flags and ranges that fit the type; a help line.  ERR_INTERNAL.  Local. */
+int opt_check_table(const struct opt *opts, struct arena *a);
