@@ -91,22 +91,26 @@ void pass_zero(struct pass *p, void *y, int64_t n_elem); /* y = 0 */
 void *pass_at(const struct pass *p, void *base, int64_t n_elem); /* base + n_elem */
 const void *pass_at_const(const struct pass *p, const void *base, int64_t n_elem);
 
-/* … and a record of n_bytes (at most FRAME_BYTES_MAX - 64) in host memory. */
+/* … and a record of n_bytes (at most FRAME_BYTES_MAX - 64) in host memory.  Local. */
 void *frame_push(struct pass *p, size_t n_bytes);
 void *frame_pop(struct pass *p, size_t n_bytes); /* valid until the next frame_push */
 
-int64_t pass_rows(const struct pass *p); /* B T, or B where samples are no token strings */
-const void *module_weight(const struct module *m, const struct pass *p, int i); /* own row i */
-float *module_grad(const struct module *m, const struct pass *p, int i); /* NULL: frozen */
+/* B T, or B where samples are no token strings.  Local. */
+int64_t pass_rows(const struct pass *p);
+
+/* Own row i of m: NULL if it has none, in a dry run, and the gradient of a frozen one.  Local. */
+const void *module_weight(const struct module *m, const struct pass *p, int i);
+float *module_grad(const struct module *m, const struct pass *p, int i);
 
 /* A key for this module's dropout: from p->key and the module's name.  Local. */
 struct rng_key module_key(const struct module *m, const struct pass *p);
 
-/* y = dropout(x) over rows of C with m's key; y may be x.  Its own backward.  Nothing if rate is 0
- * or in eval mode, so y is then to be x.  Local. */
+/* Whether this pass drops anything at that rate.  Local. */
+bool module_drops(const struct pass *p, float rate);
+/* y = dropout(x) over rows of C with m's key; y may be x.  Its own backward.  Call it only where
+ * module_drops().  Local. */
 void module_dropout(const struct module *m, struct pass *p, float rate, void *y, const void *x,
                     int64_t C);
-bool module_drops(const struct pass *p, float rate); /* whether module_dropout does anything */
 
 /* Pre-order walk; f gets each module of the tree below and with m.  Local. */
 void module_walk(struct module *m, void (*f)(struct module *m, void *arg), void *arg);

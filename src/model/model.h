@@ -38,5 +38,5 @@ int model_build(const char *name, const struct model_family *family, void *conf,
                 const struct sample_shape *shape, struct arena *a, const char **key,
                 struct model **out);
 
-/* Tokens that a sample of this model has at most, from its conf alone; 0 if it reads none. */
+/* Tokens that a sample of this model has at most, from its conf alone; 0: reads none.  Local. */
 int64_t model_block_size(const struct model_family *family, const void *conf);
