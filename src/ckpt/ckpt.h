@@ -6,8 +6,9 @@
  * gathers the model, and HDF5 never runs on two ranks.  The manifest holds a checksum of every
  * range and of every byte between them; it is checked before HDF5 or anyone else reads.
  * Commit: write step-N.tmp, fsync files and folder, rename, fsync the parent, move `latest` by
- * rename, and only then delete what keep lets go, of this run only.  Only rank 0 makes, renames and
- * removes.  A checkpoint knows names, shapes and ranges, not plans. */
+ * rename, and only then delete what keep lets go, of this run only.  A step that is saved again
+ * steps aside as step-N.old for that moment.  Only rank 0 makes, renames and removes; only one job
+ * at a time may save into a folder.  A checkpoint knows names, shapes and ranges, not plans. */
 #pragma once
 #include "base/json.h"
 #include "base/text.h"
@@ -45,7 +46,9 @@ struct ckpt_save {
 };
 
 /* Write and commit.  ERR_RESOURCE (disk full, not writable) leaves every older checkpoint and
- * nothing of the new one.  Collective on c. */
+ * nothing of the new one, unless the text says "is saved": then only `latest` or the deletion of
+ * older ones failed.  ERR_INTERNAL: names, shapes or pieces that no checkpoint can hold (every
+ * dimension is at least 1, names have no '/', every element has one rank).  Collective on c. */
 int ckpt_save(struct comm *c, const struct ckpt_save *s);
 
 /* Bytes on disk that a save needs, about.  Local. */
@@ -55,7 +58,8 @@ struct ckpt;
 
 /* The step folder that what names: a step folder, a run's folder (its newest complete step), or
  * its `latest`.  *dir in a; NULL if a run's folder holds none yet.  A broken `latest` or a step
- * without manifest is passed over for the newest complete one.  Local. */
+ * without manifest is passed over for the newest complete one.  ERR_DATA: what is not there, is a
+ * file, or is a step folder whose save was not finished.  Local. */
 int ckpt_find(const char *what, struct arena *a, const char **dir);
 
 /* Read and check the manifest of a step folder (its own checksum, file sizes, bytes between the
@@ -73,7 +77,8 @@ const struct ckpt_array *ckpt_array_at(const struct ckpt *k, int i);
 int ckpt_array_find(const struct ckpt *k, const char *group, const char *name);
 
 /* The first way in which group's arrays differ from the expected ones (missing with the nearest
- * name, shape, layout, one too many): ERR_DATA.  Local. */
+ * name, shape, dtype, layout, one too many): ERR_DATA.  expected's own group is not looked at, nor
+ * its layout where that is NULL.  Local. */
 int ckpt_match(const struct ckpt *k, const char *group, const struct ckpt_array *expected, int n);
 
 /* Elements [begin, end) of array i; checks the checksum of every range that it touches.  ERR_DATA

@@ -1,0 +1,202 @@
+/* full.h5 as HDF5 sees it: groups, contiguous datasets with early allocation, attributes.  The only
+ * file that includes hdf5.h, and never one that moves values: ranks write those by offset.
+ * Nothing here depends on the time of day: equal input gives equal bytes. */
+#include "ckpt/ckpt_impl.h"
+
+#include <hdf5.h>
+#include <stdio.h>
+#include <string.h>
+
+struct layout {
+    const char *path;
+    hid_t file, links, groups, datasets, scalar; /* file, property lists, the scalar space */
+    hid_t type[DTYPE_COUNT];
+};
+
+static herr_t first_text(unsigned n, const H5E_error2_t *e, void *buf)
+{
+    if (n == 0)
+        snprintf(buf, 256, "%s (%s)", e->desc ? e->desc : "unknown error", e->func_name);
+    return 0;
+}
+
+static int h5_fail(const struct layout *l, const char *what)
+{
+    char text[256] = "unknown error";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first_text, text);
+    FAIL(ERR_RESOURCE, "HDF5 cannot make %s in %s: %s", what, l->path, text);
+}
+
+/* A float of two bytes: mantissa bits from 0, then exponent bits, then the sign. */
+static hid_t small_float(size_t n_mantissa, size_t n_exponent, size_t bias)
+{
+    hid_t t = H5Tcopy(H5T_IEEE_F32LE);
+    if (t < 0 || H5Tset_fields(t, 15, n_mantissa, n_exponent, 0, n_mantissa) < 0 ||
+        H5Tset_precision(t, 16) < 0 || H5Tset_size(t, 2) < 0 || H5Tset_ebias(t, bias) < 0)
+        return -1;
+    return t;
+}
+
+static int types_create(struct layout *l)
+{
+    l->type[DTYPE_F32] = H5Tcopy(H5T_IEEE_F32LE);
+    l->type[DTYPE_F64] = H5Tcopy(H5T_IEEE_F64LE);
+    l->type[DTYPE_BF16] = small_float(7, 8, 127);
+    l->type[DTYPE_F16] = small_float(10, 5, 15);
+    l->type[DTYPE_I32] = H5Tcopy(H5T_STD_I32LE);
+    l->type[DTYPE_I64] = H5Tcopy(H5T_STD_I64LE);
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (l->type[i] < 0)
+            return h5_fail(l, "its types");
+    return ERR_OK;
+}
+
+static int lists_create(struct layout *l)
+{
+    l->links = H5Pcreate(H5P_LINK_CREATE);
+    l->groups = H5Pcreate(H5P_GROUP_CREATE);
+    l->datasets = H5Pcreate(H5P_DATASET_CREATE);
+    l->scalar = H5Screate(H5S_SCALAR);
+    if (l->links < 0 || l->groups < 0 || l->datasets < 0 || l->scalar < 0 ||
+        H5Pset_char_encoding(l->links, H5T_CSET_UTF8) < 0 ||
+        H5Pset_obj_track_times(l->groups, false) < 0 ||
+        H5Pset_obj_track_times(l->datasets, false) < 0 ||
+        H5Pset_layout(l->datasets, H5D_CONTIGUOUS) < 0 ||
+        H5Pset_alloc_time(l->datasets, H5D_ALLOC_TIME_EARLY) < 0 ||
+        H5Pset_fill_time(l->datasets, H5D_FILL_TIME_NEVER) < 0)
+        return h5_fail(l, "its property lists");
+    return types_create(l);
+}
+
+/* libver V18: version 2 headers carry checksums, the default ones do not.  The alignment's
+ * threshold is 1: small tensors start at a page of their own as well. */
+static int file_create(struct layout *l)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
+    if (access >= 0 && create >= 0 &&
+        H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+        H5Pset_alignment(access, 1, CKPT_ALIGN) >= 0 && H5Pset_obj_track_times(create, false) >= 0)
+        l->file = H5Fcreate(l->path, H5F_ACC_TRUNC, create, access);
+    int rc = l->file < 0 ? h5_fail(l, "a file") : ERR_OK;
+    H5Pclose(access);
+    H5Pclose(create);
+    return rc;
+}
+
+static int attribute_create(const struct layout *l, hid_t object, const char *name, hid_t type,
+                            const void *value)
+{
+    hid_t at = H5Acreate2(object, name, type, l->scalar, H5P_DEFAULT, H5P_DEFAULT);
+    int rc = at < 0 || H5Awrite(at, type, value) < 0 ? h5_fail(l, name) : ERR_OK;
+    if (at >= 0 && H5Aclose(at) < 0 && rc == ERR_OK)
+        rc = h5_fail(l, name);
+    return rc;
+}
+
+static int text_create(const struct layout *l, hid_t object, const char *name, const char *value)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    int rc = ERR_OK;
+    if (type < 0 || H5Tset_size(type, strlen(value) + 1) < 0 ||
+        H5Tset_cset(type, H5T_CSET_UTF8) < 0)
+        rc = h5_fail(l, name);
+    if (rc == ERR_OK)
+        rc = attribute_create(l, object, name, type, value);
+    H5Tclose(type);
+    return rc;
+}
+
+/* Every part of a path that is not there yet, each without a time stamp. */
+static int group_create(const struct layout *l, const char *group)
+{
+    char path[256];
+    for (size_t n = 0; group[n];) {
+        n += 1 + strcspn(group + n + 1, "/");
+        snprintf(path, sizeof path, "%.*s", (int)n, group);
+        htri_t there = H5Lexists(l->file, path, H5P_DEFAULT);
+        hid_t g = there ? -1 : H5Gcreate2(l->file, path, l->links, l->groups, H5P_DEFAULT);
+        if (there < 0 || (!there && (g < 0 || H5Gclose(g) < 0)))
+            return h5_fail(l, path);
+    }
+    return ERR_OK;
+}
+
+static int dataset_create(const struct layout *l, const struct ckpt_array *x, int64_t *offset)
+{
+    hsize_t dim[SHAPE_MAX_DIMS];
+    for (int i = 0; i < x->shape.n_dims; i++)
+        dim[i] = (hsize_t)x->shape.dim[i];
+    hid_t space = x->shape.n_dims ? H5Screate_simple(x->shape.n_dims, dim, NULL)
+                                  : H5Screate(H5S_SCALAR);
+    hid_t group = H5Gopen2(l->file, x->group, H5P_DEFAULT), set = -1;
+    if (space >= 0 && group >= 0)
+        set = H5Dcreate2(group, x->name, l->type[x->dtype], space, l->links, l->datasets,
+                         H5P_DEFAULT);
+    int rc = set < 0 ? h5_fail(l, x->name) : ERR_OK;
+    if (rc == ERR_OK && x->layout)
+        rc = text_create(l, set, "layout", x->layout);
+    if (rc == ERR_OK && x->alias)
+        rc = text_create(l, set, "alias", x->alias);
+    if (rc == ERR_OK) {
+        haddr_t at = H5Dget_offset(set);
+        if (at == HADDR_UNDEF || at % CKPT_ALIGN != 0)
+            rc = err_set(ERR_INTERNAL, "HDF5 gives %s/%s no aligned place in %s", x->group,
+                         x->name, l->path);
+        *offset = (int64_t)at;
+    }
+    if (set >= 0 && H5Dclose(set) < 0 && rc == ERR_OK)
+        rc = h5_fail(l, x->name);
+    if (group >= 0)
+        H5Gclose(group);
+    if (space >= 0)
+        H5Sclose(space);
+    return rc;
+}
+
+static int layout_fill(struct layout *l, int64_t step, const struct ckpt_array *arrays,
+                       int n_arrays, int64_t *offset)
+{
+    TRY(lists_create(l));
+    TRY(file_create(l));
+    TRY(text_create(l, l->file, "format", CKPT_FORMAT));
+    TRY(attribute_create(l, l->file, "step", H5T_NATIVE_INT64, &step));
+    for (int i = 0; i < n_arrays; i++) {
+        if (i == 0 || strcmp(arrays[i].group, arrays[i - 1].group) != 0)
+            TRY(group_create(l, arrays[i].group));
+        TRY(dataset_create(l, &arrays[i], &offset[i]));
+    }
+    return ERR_OK;
+}
+
+static void layout_close(struct layout *l)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (l->type[i] >= 0)
+            H5Tclose(l->type[i]);
+    if (l->scalar >= 0)
+        H5Sclose(l->scalar);
+    if (l->links >= 0)
+        H5Pclose(l->links);
+    if (l->groups >= 0)
+        H5Pclose(l->groups);
+    if (l->datasets >= 0)
+        H5Pclose(l->datasets);
+}
+
+int layout_create(const char *path, int64_t step, const struct ckpt_array *arrays, int n_arrays,
+                  int64_t *offset)
+{
+    struct layout l = {path, -1, -1, -1, -1, -1, {0}};
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        l.type[i] = -1;
+    H5E_auto2_t print;
+    void *print_to;
+    H5Eget_auto2(H5E_DEFAULT, &print, &print_to);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the one message is ours */
+    int rc = layout_fill(&l, step, arrays, n_arrays, offset);
+    layout_close(&l);
+    if (l.file >= 0 && H5Fclose(l.file) < 0 && rc == ERR_OK)
+        rc = h5_fail(&l, "the end");
+    H5Eset_auto2(H5E_DEFAULT, print, print_to);
+    return rc;
+}
