@@ -10,10 +10,10 @@
 enum { AUTO_CLASS_MAX = 255 };
 
 struct csv_state {
-    float *feature;   /* (n, n_in), owned */
+    float *feature;    /* (n, n_in), owned */
     int32_t *class_of; /* (n), owned, or NULL */
-    float *value;     /* (n, n_out), owned, or NULL */
-    struct rows rows; /* owned */
+    float *value;      /* (n, n_out), owned, or NULL */
+    struct rows rows;  /* owned */
 };
 
 static const char *const task_words[] = {"auto", "classification", "regression", NULL};

@@ -34,8 +34,9 @@ static int find_column(const struct csv_table *t, const char *word, struct arena
             return i - 1;
     }
     if (!t->name) {
-        err_set(ERR_USAGE, "%s: targets = %s: the file has columns 1 … %d, and no header with names",
-                path, word, t->n_cols);
+        err_set(ERR_USAGE,
+                "%s: targets = %s: the file has columns 1 … %d, and no header with names", path,
+                word, t->n_cols);
         return -1;
     }
     int found = -1;
@@ -43,8 +44,9 @@ static int find_column(const struct csv_table *t, const char *word, struct arena
         if (strcmp(t->name[i], word) != 0)
             continue;
         if (found >= 0) {
-            err_set(ERR_USAGE, "%s: targets = %s: columns %d and %d have this name; give the number",
-                    path, word, found + 1, i + 1);
+            err_set(ERR_USAGE,
+                    "%s: targets = %s: columns %d and %d have this name; give the number", path,
+                    word, found + 1, i + 1);
             return -1;
         }
         found = i;
@@ -191,8 +193,11 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_conf 
     if (memchr(t->bytes, 0, n_bytes))
         FAIL(ERR_DATA, "%s has a NUL byte: it is no text file in ASCII or UTF-8", path);
     size_t mark = n_bytes >= 3 && memcmp(t->bytes, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-    *r = (struct csv_reader){.path = path, .at = t->bytes + mark, .end = t->bytes + n_bytes,
-                             .delimiter = delimiters[conf->delimiter], .line = 1};
+    *r = (struct csv_reader){.path = path,
+                             .at = t->bytes + mark,
+                             .end = t->bytes + n_bytes,
+                             .delimiter = delimiters[conf->delimiter],
+                             .line = 1};
     TRY(read_top(t, conf, a));
     for (;;) {
         bool got;

@@ -52,8 +52,10 @@ int data_open(const struct data_ops *ops, const struct data_conf *conf, const vo
     if (rc == ERR_OK)
         rc = ops->open(d, own_conf);
     if (rc == ERR_OK && known && d->shape.kind != SAMPLE_TOKENS)
-        rc = err_set(ERR_DATA, "%s holds no tokens, but the checkpoint was trained on tokens of a "
-                     "vocabulary of %d", conf->path, known->n_ids);
+        rc = err_set(ERR_DATA,
+                     "%s holds no tokens, but the checkpoint was trained on tokens of a "
+                     "vocabulary of %d",
+                     conf->path, known->n_ids);
     if (rc != ERR_OK) {
         data_close(&d);
         return rc;

@@ -24,10 +24,10 @@ enum data_part { DATA_TRAIN, DATA_EVAL };
 
 /* Where sample arrays go: the start of one row each; NULL where the kind has none. */
 struct batch_row {
-    int32_t *ids;      /* (T) */
-    int32_t *targets;  /* (T) or (1) */
-    float *features;   /* (n_in) */
-    float *values;     /* (n_out) */
+    int32_t *ids;     /* (T) */
+    int32_t *targets; /* (T) or (1) */
+    float *features;  /* (n_in) */
+    float *values;    /* (n_out) */
 };
 
 struct data;
@@ -56,10 +56,10 @@ struct data {
     struct arena *arena;          /* borrowed */
     uint64_t seed;                /* of the random split */
     struct sample_shape shape;
-    const struct vocab *vocab; /* tokens only, else NULL */
+    const struct vocab *vocab;  /* tokens only, else NULL */
     const char *const *classes; /* names of the shape.vocab classes as in the file, or NULL */
-    int64_t n_samples[2];      /* by part, after cut */
-    void *state;               /* owned by the source */
+    int64_t n_samples[2];       /* by part, after cut */
+    void *state;                /* owned by the source */
 };
 
 extern const struct data_ops *const data_list[]; /* NULL-terminated */

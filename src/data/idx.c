@@ -83,8 +83,7 @@ static int labels_path(struct data *d, const char *images, const char *given, co
     if (!at)
         FAIL(ERR_USAGE, "%s: %s is not given, and the name has no %s to make it from", images, key,
              from);
-    *out = arena_printf(d->arena, "%.*s%s%s", (int)(at - images), images, to,
-                        at + sizeof from - 1);
+    *out = arena_printf(d->arena, "%.*s%s%s", (int)(at - images), images, to, at + sizeof from - 1);
     return ERR_OK;
 }
 
@@ -148,8 +147,7 @@ static int idx_open(struct data *d, const void *conf)
     int64_t n_classes = 0;
     TRY(count_classes(st, c->classes, &n_classes));
     TRY(rows_split(train->path, d->seed, train->n, share, &st->rows));
-    d->shape =
-        (struct sample_shape){.kind = SAMPLE_CLASS, .vocab = n_classes, .n_in = train->n_in};
+    d->shape = (struct sample_shape){.kind = SAMPLE_CLASS, .vocab = n_classes, .n_in = train->n_in};
     return ERR_OK;
 }
 

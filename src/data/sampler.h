@@ -14,8 +14,8 @@ struct sampler {
 /* Sample number at place i (0 … n_samples - 1) of an epoch.  Local. */
 int64_t sampler_at(const struct sampler *s, int64_t epoch, int64_t i);
 
-/* The bijection itself: where i goes among 0 … n - 1 (n <= 2^62) under key.  A Feistel network of
- * eight rounds over the next even power of two, with cycle walking.  Local. */
+/* The bijection itself: where i goes among 0 … n - 1 (n <= 2^62) under key.  A Feistel network
+ * over the next even power of two, with cycle walking.  Local. */
 int64_t sampler_permute(struct rng_key key, int64_t n, int64_t i);
 
 /* Rank's part [*begin, *end) of n samples shared by size ranks, the larger parts first: 16 on 3

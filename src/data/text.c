@@ -73,8 +73,10 @@ static int text_cut(struct data *d, int64_t T)
     s->n[DATA_EVAL] = n - s->n[DATA_TRAIN];
     for (int part = DATA_TRAIN; part <= DATA_EVAL; part++) {
         if (s->n[part] < 2 && (part == DATA_TRAIN || share < 1))
-            FAIL(ERR_DATA, "%s is too short: split = %g of its %lld tokens leaves %lld to %s, and "
-                 "two are the least", d->conf->path, share, (long long)n, (long long)s->n[part],
+            FAIL(ERR_DATA,
+                 "%s is too short: split = %g of its %lld tokens leaves %lld to %s, and "
+                 "two are the least",
+                 d->conf->path, share, (long long)n, (long long)s->n[part],
                  part == DATA_TRAIN ? "train on" : "evaluate on (split = 1 does without)");
         /* the last token is only a target */
         d->n_samples[part] = s->n[part] > 0 ? (s->n[part] - 1 + T - 1) / T : 0;

@@ -38,8 +38,10 @@ static struct place place_of(const char *text, size_t at)
 
 static int bad_utf8(const char *text, size_t at)
 {
-    FAIL(ERR_DATA, "byte %zu (line %lld) is 0x%02x, which is not valid UTF-8 there; tokenizer = "
-         "bytes reads any file", at, (long long)place_of(text, at).line, (unsigned char)text[at]);
+    FAIL(ERR_DATA,
+         "byte %zu (line %lld) is 0x%02x, which is not valid UTF-8 there; tokenizer = "
+         "bytes reads any file",
+         at, (long long)place_of(text, at).line, (unsigned char)text[at]);
 }
 
 int vocab_from_text(const char *text, size_t n_bytes, struct arena *a, const struct vocab **out)
@@ -91,8 +93,10 @@ static int unknown_char(const struct vocab *v, const char *text, size_t at, uint
     char shown[5] = "";
     if (c >= 0xA0 || (c >= 32 && c < 127))
         utf8_put(c, shown);
-    FAIL(ERR_DATA, "line %lld, character %lld: '%s' (U+%04X) is none of the %d characters of the "
-         "vocabulary", (long long)p.line, (long long)p.column, shown, c, v->n_ids);
+    FAIL(ERR_DATA,
+         "line %lld, character %lld: '%s' (U+%04X) is none of the %d characters of the "
+         "vocabulary",
+         (long long)p.line, (long long)p.column, shown, c, v->n_ids);
 }
 
 static void put_id(struct vocab_ids *p, int32_t id)

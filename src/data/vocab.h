@@ -19,8 +19,8 @@ struct vocab_ids {
     int64_t n_ids;
 };
 
-const struct vocab *vocab_bytes(void);                /* Local. */
-const char *vocab_kind_name(enum vocab_kind kind);    /* "bytes", "chars".  Local. */
+const struct vocab *vocab_bytes(void);             /* Local. */
+const char *vocab_kind_name(enum vocab_kind kind); /* "bytes", "chars".  Local. */
 
 /* The characters of valid UTF-8 text.  ERR_DATA names the first bad byte.  Local. */
 int vocab_from_text(const char *text, size_t n_bytes, struct arena *a, const struct vocab **out);
