@@ -24,42 +24,49 @@ static float *noise_array(int64_t n)
     return p;
 }
 
-/* Largest error of C against fp64, in units of sqrt(K); cells between the rows must not change. */
+/* What C must be: a plain loop; cells between the rows must not change. */
+static double *expected(const struct gemm *g, const float *A, const float *B, const float *C)
+{
+    double *want = malloc((size_t)(g->M * g->ldc) * sizeof *want);
+    for (int64_t i = 0; i < g->M; i++)
+        for (int64_t j = 0; j < g->ldc; j++) {
+            double sum = j < g->N && !g->accumulate ? 0.0 : (double)C[i * g->ldc + j];
+            for (int64_t k = 0; j < g->N && k < g->K; k++)
+                sum += (double)A[g->a_trans ? k * g->lda + i : i * g->lda + k] *
+                       B[g->b_trans ? j * g->ldb + k : k * g->ldb + j];
+            want[i * g->ldc + j] = sum;
+        }
+    return want;
+}
+
+/* Largest error of C in units of sqrt(K). */
 static double product_error(const struct matmul_ops *ops, void *state, const struct gemm *g)
 {
     int64_t a_rows = g->a_trans ? g->K : g->M, b_rows = g->b_trans ? g->N : g->K;
+    int64_t n = g->M * g->ldc;
     float *A = noise_array(a_rows * g->lda), *B = noise_array(b_rows * g->ldb);
-    float *C = noise_array(g->M * g->ldc), *old = malloc((size_t)(g->M * g->ldc) * sizeof *old);
-    memcpy(old, C, (size_t)(g->M * g->ldc) * sizeof *old);
-    double worst = 0.0;
+    float *C = noise_array(n), *old = malloc((size_t)n * sizeof *old);
+    memcpy(old, C, (size_t)n * sizeof *old);
+    double *want = expected(g, A, B, C), worst = 0.0;
     for (int pass = 0; pass < 2; pass++) { /* the second call finds everything prepared */
-        memcpy(C, old, (size_t)(g->M * g->ldc) * sizeof *old);
+        memcpy(C, old, (size_t)n * sizeof *old);
         ops->run(state, g, A, B, C);
-        for (int64_t i = 0; i < g->M; i++)
-            for (int64_t j = 0; j < g->ldc; j++) {
-                double want = old[i * g->ldc + j];
-                if (j < g->N) {
-                    want = g->accumulate ? want : 0.0;
-                    for (int64_t k = 0; k < g->K; k++)
-                        want += (double)A[g->a_trans ? k * g->lda + i : i * g->lda + k] *
-                                B[g->b_trans ? j * g->ldb + k : k * g->ldb + j];
-                }
-                double e = fabs(want - C[i * g->ldc + j]) / sqrt((double)g->K);
-                worst = e <= worst ? worst : e;
-                if (isnan(C[i * g->ldc + j]))
-                    worst = INFINITY;
-            }
+        for (int64_t i = 0; i < n; i++) {
+            double e = fabs(want[i] - C[i]) / sqrt((double)g->K);
+            worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
+        }
     }
     free(A);
     free(B);
     free(C);
     free(old);
+    free(want);
     return worst;
 }
 
 static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},    {3, 17, 31},
-                                    {13, 65, 33}, {96, 64, 128}, {97, 33, 257}, {200, 70, 300},
-                                    {2, 1030, 5}, {130, 130, 520}};
+                                    {13, 65, 33}, {96, 64, 128}, {97, 33, 257}, {100, 70, 300},
+                                    {2, 1030, 5}, {130, 40, 520}};
 
 static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
 {
@@ -134,6 +141,8 @@ int main(void)
     for (int i = 0; matmul_list[i]; i++)
         for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
             for (int n = 1; n <= 2; n++) {
+                if (strcmp(matmul_list[i]->name, "cblas") == 0 && isa != device_isa_best())
+                    continue; /* it cannot be told */
                 char name[96];
                 snprintf(name, sizeof name, "%s, %s, %d threads: every layout, odd sizes",
                          matmul_list[i]->name, device_isa_name(isa), n);

@@ -1,0 +1,338 @@
+/* Kernels over flat ranges and rows against plain loops in fp64: optimizers, losses, embedding,
+ * dropout, sums, filling; and the same bits wherever an element lies. */
+/* RUN: -n 1 */
+#include "kernel_test.h"
+
+static const int64_t lengths[] = {0, 1, 3, 63, 64, 65, 1000, 1024, 1025, 40007};
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+static void check_adamw(struct stream *s, int64_t n, const struct adamw *h)
+{
+    float *p = noise_array(n), *m = noise_array(n), *v = noise_array(n), *g = noise_array(n);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = fabsf(v[i]);
+    double *wp = widen(p, n), *wm = widen(m, n), *wv = widen(v, n);
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)g[i] * h->grad_scale;
+        if (h->decoupled)
+            wp[i] *= 1.0 - (double)h->lr * h->weight_decay;
+        else
+            d += h->weight_decay * wp[i];
+        wm[i] = h->beta1 * wm[i] + (1.0 - h->beta1) * d;
+        wv[i] = h->beta2 * wv[i] + (1.0 - h->beta2) * d * d;
+        wp[i] -= h->lr * (wm[i] / h->correction1) / (sqrt(wv[i] / h->correction2) + h->eps);
+    }
+    s->k->adamw(s, p, m, v, g, n, h);
+    CHECK_CLOSE(p, wp, n, 3e-7);
+    CHECK_CLOSE(m, wm, n, 3e-7);
+    CHECK_CLOSE(v, wv, n, 3e-7);
+    free(p), free(m), free(v), free(g), free(wp), free(wm), free(wv);
+}
+
+static void check_sgd(struct stream *s, int64_t n, const struct sgd *h)
+{
+    float *p = noise_array(n), *b = noise_array(n), *g = noise_array(n);
+    double *wp = widen(p, n), *wb = widen(b, n);
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)g[i] * h->grad_scale + h->weight_decay * wp[i];
+        if (h->momentum != 0.0f) {
+            wb[i] = h->first ? d : h->momentum * wb[i] + (1.0 - h->dampening) * d;
+            d = h->nesterov ? d + h->momentum * wb[i] : wb[i];
+        }
+        wp[i] -= h->lr * d;
+    }
+    s->k->sgd(s, p, h->momentum != 0.0f ? b : NULL, g, n, h);
+    CHECK_CLOSE(p, wp, n, 3e-7);
+    CHECK_CLOSE(b, wb, n, 3e-7);
+    free(p), free(b), free(g), free(wp), free(wb);
+}
+
+static void optimizers(struct stream *s)
+{
+    for (int i = 0; i < N_LENGTHS; i++) {
+        struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3f,
+                          .weight_decay = 0.3f, .grad_scale = 0.7f, .correction1 = 0.19f,
+                          .correction2 = 0.01f, .decoupled = true};
+        check_adamw(s, lengths[i], &a);
+        a.decoupled = false;
+        check_adamw(s, lengths[i], &a);
+        struct sgd g = {.lr = 0.1f, .weight_decay = 0.2f, .grad_scale = 0.5f, .first = true};
+        check_sgd(s, lengths[i], &g);
+        g.momentum = 0.9f;
+        g.dampening = 0.3f;
+        check_sgd(s, lengths[i], &g);
+        g.first = false;
+        check_sgd(s, lengths[i], &g);
+        g.nesterov = true;
+        g.dampening = 0.0f;
+        check_sgd(s, lengths[i], &g);
+    }
+}
+
+static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float spread)
+{
+    float *x = noise_array(rows * V), *loss = noise_array(rows), *dx = noise_array(rows * V);
+    int32_t *target = calloc((size_t)rows + 1, sizeof *target);
+    double *want = calloc((size_t)(rows * V) + 1, sizeof *want);
+    double *want_loss = calloc((size_t)rows + 1, sizeof *want_loss);
+    int64_t right = 0, want_right = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = x + r * V;
+        double sum = 0.0, top = -1e30;
+        int64_t best = 0;
+        for (int64_t i = 0; i < V; i++) {
+            row[i] *= spread;
+            top = row[i] > top ? row[i] : top;
+            best = row[i] > row[best] ? i : best;
+        }
+        target[r] = r % 3 == 2 ? -1 : r % 2 ? (int32_t)best : (int32_t)((r * 7) % V);
+        want_right += target[r] == best;
+        for (int64_t i = 0; i < V; i++)
+            sum += exp(row[i] - top);
+        if (target[r] < 0)
+            continue;
+        want_loss[r] = log(sum) + top - row[target[r]];
+        for (int64_t i = 0; i < V; i++)
+            want[r * V + i] = 0.25 * (exp(row[i] - top) / sum - (i == target[r]));
+    }
+    s->k->count_correct(s, &right, x, target, rows, V);
+    CHECK(right == want_right);
+    s->k->cross_entropy(s, loss, dx, x, target, rows, V, 0.25f);
+    CHECK_CLOSE(loss, want_loss, rows, 1e-6);
+    CHECK_CLOSE(dx, want, rows * V, 3e-7);
+    float *again = noise_array(rows);
+    s->k->cross_entropy(s, again, NULL, x, target, rows, V, 0.25f);
+    CHECK(same_bits(again, loss, rows));
+    for (int64_t r = 0; r < rows; r++) /* a row alone, and in place */
+        s->k->cross_entropy(s, again + r, x + r * V, x + r * V, target + r, 1, V, 0.25f);
+    CHECK(same_bits(again, loss, rows));
+    CHECK(same_bits(x, dx, rows * V));
+    free(x), free(loss), free(dx), free(target), free(want), free(want_loss), free(again);
+}
+
+static void check_mse(struct stream *s, int64_t rows, int64_t N)
+{
+    float *y = noise_array(rows * N), *v = noise_array(rows * N), *loss = noise_array(rows);
+    float *dy = noise_array(rows * N);
+    double *want = calloc((size_t)rows + 1, sizeof *want), *wd = widen(dy, rows * N);
+    for (int64_t i = 0; i < rows * N; i++) {
+        double d = (double)y[i] - v[i];
+        want[i / N] += d * d;
+        wd[i] = 2.0 * 0.3 * d;
+    }
+    s->k->mse(s, loss, NULL, y, v, rows, N, 0.3f);
+    CHECK_CLOSE(loss, want, rows, 3e-7);
+    s->k->mse(s, loss, dy, y, v, rows, N, 0.3f);
+    CHECK_CLOSE(loss, want, rows, 3e-7);
+    CHECK_CLOSE(dy, wd, rows * N, 3e-7);
+    free(y), free(v), free(loss), free(dy), free(want), free(wd);
+}
+
+static void losses(struct stream *s)
+{
+    static const int64_t sizes[][2] = {{0, 5}, {1, 1}, {7, 2}, {5, 65}, {9, 1030}, {40, 1300}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_cross_entropy(s, sizes[i][0], sizes[i][1], 3.0f);
+        check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f);
+        check_mse(s, sizes[i][0], sizes[i][1]);
+    }
+}
+
+static void check_embedding(struct stream *s, int64_t B, int64_t T, int64_t C, bool place)
+{
+    enum { V = 11 };
+    int64_t n = B * T * C;
+    float *wte = noise_array(V * C), *wpe = noise_array(T * C), *y = noise_array(n);
+    float *dwte = noise_array(V * C), *dwpe = noise_array(T * C), *dy = noise_array(n);
+    double *want = widen(y, n), *we = widen(dwte, V * C), *wp = widen(dwpe, T * C);
+    int32_t *ids = calloc((size_t)(B * T) + 1, sizeof *ids);
+    for (int64_t i = 0; i < B * T; i++)
+        ids[i] = (int32_t)(i * i % V);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = i % C, t = i / C % T, e = ids[i / C] * C + c;
+        want[i] = wte[e] + (place ? (double)wpe[t * C + c] : 0.0);
+        we[e] += dy[i];
+        wp[t * C + c] += place ? (double)dy[i] : 0.0;
+    }
+    s->k->embedding_forward(s, y, ids, wte, place ? wpe : NULL, B, T, C);
+    CHECK_CLOSE(y, want, n, 1e-7);
+    s->k->embedding_backward(s, dwte, place ? dwpe : NULL, dy, ids, B, T, C, V);
+    CHECK_CLOSE(dwte, we, V * C, 3e-6);
+    CHECK_CLOSE(dwpe, wp, T * C, 3e-6);
+    s->k->embedding_backward(s, NULL, NULL, dy, ids, B, T, C, V);
+    free(wte), free(wpe), free(y), free(dwte), free(dwpe), free(dy);
+    free(want), free(we), free(wp), free(ids);
+}
+
+static void embeddings(struct stream *s)
+{
+    check_embedding(s, 0, 4, 5, true);
+    check_embedding(s, 1, 1, 1, false);
+    check_embedding(s, 2, 3, 17, true);
+    check_embedding(s, 3, 100, 130, true);
+    check_embedding(s, 3, 100, 130, false);
+}
+
+/* Element e of sample i is kept where word e of the key's sequence is at least p 2^32. */
+static void dropouts(struct stream *s)
+{
+    static const int64_t sample[] = {5, 0, 1ll << 40};
+    static const int64_t sizes[] = {1, 7, 1023, 1026, 12001};
+    for (int i = 0; i < 5; i++) {
+        int64_t n = sizes[i], kept = 0;
+        struct dropout d = {.p = 0.3f, .key = rng_key_make(1, 2), .sample = sample};
+        float *x = noise_array(3 * n), *y = noise_array(3 * n);
+        double *want = widen(x, 3 * n);
+        for (int64_t e = 0; e < 3 * n; e++) {
+            uint32_t w[4];
+            rng_block(d.key, (uint64_t)sample[e / n], (uint64_t)(e % n) / 4, w);
+            bool keep = w[e % n % 4] >= 0.3f * 0x1p32;
+            want[e] = keep ? want[e] / (1.0 - 0.3) : 0.0;
+            kept += keep;
+        }
+        s->k->dropout(s, y, x, &d, 3, n);
+        CHECK_CLOSE(y, want, 3 * n, 3e-7);
+        if (n > 10000)
+            CHECK_NEAR((double)kept / (3.0 * (double)n), 0.7, 0.02);
+        float *in_place = copy_array(x, 3 * n);
+        s->k->dropout(s, in_place, in_place, &d, 3, n);
+        CHECK(same_bits(in_place, y, 3 * n));
+        s->k->dropout(s, NULL, NULL, &d, 0, n);
+        d.p = 0.0f;
+        s->k->dropout(s, y, x, &d, 3, n);
+        CHECK(same_bits(y, x, 3 * n));
+        free(x), free(y), free(want), free(in_place);
+    }
+}
+
+static void sums(struct stream *s)
+{
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i], n_blocks = (n + BLOCK_ELEMS - 1) / BLOCK_ELEMS, bad = 5;
+        float *x = noise_array(n), *y = noise_array(n), *z = copy_array(y, n);
+        double *want = widen(x, n), sum = 0.5, want_sum = 0.5;
+        double *block = calloc((size_t)n_blocks + 1, sizeof *block);
+        for (int64_t e = 0; e < n; e++) {
+            want[e] += y[e];
+            want_sum += x[e];
+        }
+        s->k->accumulate(s, z, x, n);
+        CHECK_CLOSE(z, want, n, 1e-7);
+        s->k->add(s, y, y, x, n);
+        CHECK(same_bits(y, z, n));
+        s->k->sum_f64(s, &sum, x, n);
+        CHECK(sum == want_sum);
+        s->k->square_sums(s, block, x, n);
+        for (int64_t b = 0; b < n_blocks; b++) {
+            double squares = 0.0;
+            for (int64_t e = b * BLOCK_ELEMS; e < n && e < (b + 1) * BLOCK_ELEMS; e++)
+                squares += (double)x[e] * x[e];
+            CHECK_NEAR(block[b], squares, 1e-12 * squares);
+        }
+        s->k->count_nonfinite(s, &bad, x, n);
+        CHECK(bad == 5);
+        if (n >= 63) {
+            x[0] = NAN;
+            x[n / 2] = -INFINITY;
+            x[n - 1] = INFINITY;
+            s->k->count_nonfinite(s, &bad, x, n);
+            CHECK(bad == 8);
+        }
+        free(x), free(y), free(z), free(want), free(block);
+    }
+}
+
+/* Filling anywhere gives base/rng.h's numbers. */
+static void filling(struct stream *s)
+{
+    enum { N = 50000 };
+    struct rng_key key = rng_key_make(3, 4);
+    float *want = noise_array(N), *got = noise_array(N);
+    for (int kind = INIT_CONST; kind <= INIT_UNIFORM; kind++) {
+        struct init_rule rule = {(enum init_kind)kind, -0.5f, 2.0f};
+        for (int i = 0; i < N; i++)
+            want[i] = -0.5f;
+        if (kind == INIT_NORMAL)
+            rng_fill_normal(key, 0, N, -0.5f, 2.0f, want);
+        if (kind == INIT_UNIFORM)
+            rng_fill_uniform(key, 0, N, -0.5f, 2.0f, want);
+        for (int64_t first = 0; first < 64; first += 7) {
+            s->k->fill(s, got, &rule, key, first, N - first);
+            CHECK(same_bits(got, want + first, N - first));
+        }
+    }
+    s->k->fill(s, got, &(struct init_rule){INIT_CONST, 1.0f, 0.0f}, key, 0, 0);
+    free(want), free(got);
+}
+
+/* Cut off the first `shift` elements: the others must not notice. */
+static void shifts(struct stream *s)
+{
+    enum { N = 333 };
+    struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f,
+                      .weight_decay = 0.3f, .grad_scale = 0.7f, .correction1 = 0.19f,
+                      .correction2 = 0.01f, .decoupled = true};
+    struct sgd h = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.2f, .grad_scale = 0.5f,
+                    .nesterov = true};
+    float *x[6], *whole[6], *part[6];
+    for (int i = 0; i < 6; i++) {
+        x[i] = noise_array(N);
+        for (int e = 0; e < N && i == 2; e++)
+            x[i][e] = fabsf(x[i][e]);
+        whole[i] = copy_array(x[i], N);
+        part[i] = noise_array(N);
+    }
+    for (int shift = 0; shift < 64; shift++) {
+        int64_t n = N - shift;
+        float **to = shift ? part : whole;
+        for (int i = 0; i < 6; i++)
+            memcpy(to[i], x[i] + shift, (size_t)n * sizeof(float));
+        s->k->adamw(s, to[0], to[1], to[2], x[3] + shift, n, &a);
+        s->k->sgd(s, to[3], to[4], x[5] + shift, n, &h);
+        s->k->accumulate(s, to[5], x[0] + shift, n);
+        for (int i = 0; i < 6; i++)
+            CHECK(same_bits(to[i], whole[i] + shift, n));
+    }
+    for (int i = 0; i < 6; i++)
+        free(x[i]), free(whole[i]), free(part[i]);
+}
+
+static void tables(struct stream *s)
+{
+    CHECK(kernels_missing(s->k) == NULL);
+    const struct kernels *null = device_null_kernels(s->dev, DTYPE_F32);
+    CHECK(kernels_missing(null) == NULL);
+    CHECK(device_kernels(s->dev, DTYPE_BF16) == NULL);
+    struct kernels hole = *s->k;
+    hole.sgd = NULL;
+    CHECK_STR(kernels_missing(&hole), "sgd");
+    hole = *s->k;
+    hole.attention_scratch = NULL;
+    CHECK_STR(kernels_missing(&hole), "attention_scratch");
+    struct attention a = {.B = 2, .T = 20, .H = 2, .n_kv_head = 2, .D = 8};
+    CHECK(null->attention_scratch(&a, 3) == s->k->attention_scratch(&a, 3));
+    CHECK(null->attention_scratch(&a, 3) > 0);
+    null->add(s, (void *)64, (void *)128, (void *)192, 1000); /* touches nothing */
+    char *p = s->dev->mem->alloc(10000);
+    CHECK(p && (uintptr_t)p % 4096 == 0 && p[0] == 0 && p[9999] == 0);
+    char host[100];
+    memset(host, 7, sizeof host);
+    s->dev->mem->to_device(s, p, host, sizeof host);
+    s->dev->mem->zero(s, p, 50);
+    s->dev->mem->to_host(s, host, p, sizeof host);
+    CHECK(host[49] == 0 && host[50] == 7);
+    s->dev->mem->free(p, 10000);
+}
+
+int main(void)
+{
+    on_every_device("tables", tables);
+    on_every_device("optimizers", optimizers);
+    on_every_device("losses", losses);
+    on_every_device("embedding", embeddings);
+    on_every_device("dropout", dropouts);
+    on_every_device("sums", sums);
+    on_every_device("fill", filling);
+    on_every_device("shifted ranges", shifts);
+    return check_done();
+}
