@@ -30,7 +30,7 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_conf 
                    struct arena *a);
 void csv_table_clear(struct csv_table *t);
 
-/* An error in one cell: sets "FILE:LINE: column C (NAME): 'cell' …" and returns ERR_DATA.  Local. */
+/* An error in one cell: sets "FILE:LINE: column C (NAME): 'cell' …"; returns ERR_DATA.  Local. */
 int csv_cell_error(const struct csv_table *t, int64_t line, int column, const char *cell,
                    const char *text);
 
