@@ -146,6 +146,29 @@ int comm_same(struct comm *c, uint64_t value, const char *what)
     return ERR_OK;
 }
 
+void comm_sum_f64(struct comm *c, double *v, int n)
+{
+    enum { MOST = 4 };
+    if (c->size == 1)
+        return;
+    REQUIRE(n <= MOST);
+    double *all = calloc((size_t)c->size * MOST, sizeof *all);
+    int64_t *cut = calloc((size_t)c->size + 1, sizeof *cut);
+    if (!all || !cut)
+        FATAL("out of memory for a sum");
+    for (int r = 0; r <= c->size; r++)
+        cut[r] = (int64_t)r * n;
+    memcpy(all + cut[c->rank], v, (size_t)n * sizeof *v);
+    c->ops->all_gather(c, all, cut, sizeof *all);
+    for (int i = 0; i < n; i++) {
+        v[i] = 0;
+        for (int r = 0; r < c->size; r++)
+            v[i] += all[r * n + i];
+    }
+    free(all);
+    free(cut);
+}
+
 void comm_share_bytes(struct comm *c, char **bytes, size_t *n_bytes)
 {
     int64_t n = c->rank == 0 ? (int64_t)*n_bytes : 0;

@@ -67,6 +67,10 @@ int comm_agree(struct comm *c, int rc);
 /* ERR_INTERNAL on all ranks unless value is equal on all; what names it.  Collective on c. */
 int comm_same(struct comm *c, uint64_t value, const char *what);
 
+/* Sums of doubles in rank order: the same bits at the same number of ranks.  n ≤ 4.
+ * Collective on c. */
+void comm_sum_f64(struct comm *c, double *v, int n);
+
 /* Rank 0's bytes to all: the others get *bytes by malloc.  Collective on c. */
 void comm_share_bytes(struct comm *c, char **bytes, size_t *n_bytes);
 

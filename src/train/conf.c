@@ -175,10 +175,15 @@ static int read_plugins(const struct run_conf *c)
     return ERR_OK;
 }
 
+int run_conf_job(const struct job *j, struct job_conf *out)
+{
+    return job_read(j, "job", NULL, kind_job.opts, out);
+}
+
 int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
 {
     *c = (struct run_conf){.job = j};
-    TRY(job_read(j, "job", NULL, kind_job.opts, &c->main));
+    TRY(run_conf_job(j, &c->main));
     TRY(read_model(c, a));
     TRY(read_both_data(c, a));
     TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));

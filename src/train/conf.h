@@ -90,6 +90,12 @@ const struct section_kind *const *run_kinds(struct arena *a); /* Local. */
  * allowed; ERR_DATA if the data's type cannot be told.  Local. */
 int run_conf_read(const struct job *j, struct arena *a, struct run_conf *out);
 
+/* [job] alone.  Local. */
+int run_conf_job(const struct job *j, struct job_conf *out);
+
+/* The matrix product library that the job asks for, as device_open_cpu() wants it.  Local. */
+const char *run_matmul(const struct run_conf *c);
+
 /* The row that the job asks for on this many ranks; ERR_USAGE with a hint where they do not fit,
  * num_processes included.  Local. */
 int run_conf_policy(const struct run_conf *c, int n_ranks, const struct policy **out);

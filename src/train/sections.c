@@ -134,3 +134,8 @@ int plugin_check(const struct job *j, const char *name)
     struct fsdp_conf fsdp;
     return job_read(j, "plugin", name, fsdp_opts, &fsdp);
 }
+
+const char *run_matmul(const struct run_conf *c)
+{
+    return matmul_words[c->main.matmul];
+}

@@ -25,6 +25,26 @@ static int read_resume(struct run *r)
     return ERR_OK;
 }
 
+/* A source without a file: shape and vocabulary as the checkpoint has them. */
+static int data_from_checkpoint(struct run *r, const struct vocab *known)
+{
+    const struct json *s = json_get(ckpt_meta(r->from), "shape");
+    int64_t kind, vocab, n_in, n_out;
+    if (!s)
+        FAIL(ERR_DATA, "%s: the manifest has no \"shape\"", ckpt_dir(r->from));
+    TRY(json_get_i64(s, "kind", &kind));
+    TRY(json_get_i64(s, "vocab", &vocab));
+    TRY(json_get_i64(s, "n_in", &n_in));
+    TRY(json_get_i64(s, "n_out", &n_out));
+    r->data = arena_alloc(r->arena, sizeof *r->data);
+    *r->data = (struct data){
+        .conf = &r->conf.data.conf,
+        .shape = {.kind = (enum sample_kind)kind, .vocab = vocab, .n_in = n_in, .n_out = n_out},
+        .vocab = known,
+        .n_samples = {1, 1}};
+    return ERR_OK;
+}
+
 static int open_data(struct run *r)
 {
     const struct vocab *known = NULL;
@@ -33,6 +53,8 @@ static int open_data(struct run *r)
         if (v && v->type != JSON_NULL)
             TRY(vocab_from_json(v, r->arena, &known));
     }
+    if (r->purpose == RUN_GENERATE)
+        return data_from_checkpoint(r, known);
     const struct run_conf *c = &r->conf;
     uint64_t seed = (uint64_t)c->model.seed;
     TRY(data_open(c->data.ops, &c->data.conf, c->data.own, seed, known, r->arena, &r->data));
@@ -52,6 +74,8 @@ static int build_model(struct run *r)
                          &r->data->shape, r->arena, &key, &r->model);
     if (rc != ERR_OK)
         return job_error(c->job, "model", c->model_name, key, "%s", err_text());
+    if (r->purpose == RUN_GENERATE)
+        return ERR_OK;
     TRY(r->data->ops->cut(r->data, r->model->shape.T));
     if (!r->eval_data)
         return ERR_OK;
@@ -144,7 +168,7 @@ static int match_checkpoint(struct run *r)
     const struct ckpt_array *arrays = run_arrays(r, &n);
     for (int i = 0; i < n; i += n_rows)
         TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_rows));
-    if (r->resume.index > r->batching.n_samples)
+    if (r->purpose == RUN_TRAIN && r->resume.index > r->batching.n_samples)
         FAIL(ERR_DATA, "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "
              "same data?",
              ckpt_dir(r->from), (long long)r->resume.index, r->conf.data.conf.path,
@@ -152,28 +176,34 @@ static int match_checkpoint(struct run *r)
     return ERR_OK;
 }
 
-int run_setup(const struct job *j, struct comm *c, int plan_ranks, struct ckpt *from,
-              struct arena *a, struct run *r)
+int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int plan_ranks,
+              struct ckpt *from, struct arena *a, struct run *r)
 {
-    *r = (struct run){.arena = a, .comm = c, .from = from};
+    *r = (struct run){.purpose = purpose, .arena = a, .comm = c, .from = from};
     int n_ranks = plan_ranks ? plan_ranks : c->size;
     TRY(run_conf_read(j, a, &r->conf));
-    TRY(run_conf_policy(&r->conf, n_ranks, &r->policy));
+    if (purpose == RUN_TRAIN)
+        TRY(run_conf_policy(&r->conf, n_ranks, &r->policy));
+    else
+        r->policy = policy_find(n_ranks == 1 ? "NO" : "MULTI_CPU");
     TRY(read_resume(r));
     TRY(open_data(r));
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
     r->plan = plan_make(r->model, r->policy, NULL, n_ranks, a);
-    r->shard = (struct shard_conf){
-        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
-        .sync_each_batch = r->conf.strategy.sync_each_batch && r->batching.accumulation > 1};
+    if (purpose == RUN_TRAIN)
+        r->shard = (struct shard_conf){
+            .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
+            .sync_each_batch = r->conf.strategy.sync_each_batch && r->batching.accumulation > 1};
     return match_checkpoint(r);
 }
 
 void run_clear(struct run *r)
 {
-    data_close(&r->data);
-    data_close(&r->eval_data);
+    if (r->data && r->data->ops)
+        data_close(&r->data);
+    if (r->eval_data)
+        data_close(&r->eval_data);
     ckpt_close(&r->from);
 }
 

@@ -26,7 +26,12 @@ struct resume_point {
     const char *run_id;
 };
 
+/* What a run is for.  Only training needs an optimizer and the ranks that the job asks for; text is
+ * generated without the data file. */
+enum run_purpose { RUN_TRAIN, RUN_EVAL, RUN_GENERATE };
+
 struct run {
+    enum run_purpose purpose;
     struct arena *arena; /* borrowed */
     struct comm *comm;   /* borrowed */
     struct run_conf conf;
@@ -44,10 +49,11 @@ struct run {
 const struct data *run_eval_source(const struct run *r, enum data_part *part); /* Local. */
 
 /* Open and check everything for comm->size ranks, or plan_ranks of them where that is not 0 (then
- * only for `check`).  from: a checkpoint to resume, taken over, or NULL.  Errors as in run_conf and
- * data; ERR_DATA if the checkpoint is of another model.  Local, but equal on all ranks. */
-int run_setup(const struct job *j, struct comm *c, int plan_ranks, struct ckpt *from,
-              struct arena *a, struct run *out);
+ * only for `check`).  from: the checkpoint to go on from, evaluate or write with, taken over; NULL
+ * for a fresh start.  Errors as in run_conf and data; ERR_DATA if the checkpoint is of another
+ * model.  Local, but equal on all ranks. */
+int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int plan_ranks,
+              struct ckpt *from, struct arena *a, struct run *out);
 void run_clear(struct run *r);
 
 /* The arrays of a full checkpoint in their order: model, then each optimizer state.  Local. */

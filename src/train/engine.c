@@ -1,0 +1,274 @@
+/* Memory of a model, and its micro-steps. */
+#include "train/engine.h"
+
+#include "base/hash.h"
+#include "train/save.h"
+#include "train/stop.h"
+#include <stdlib.h>
+
+static int take(struct engine *e, size_t n_bytes, void **out)
+{
+    *out = e->dev->mem->alloc(n_bytes ? n_bytes : 1);
+    if (!*out)
+        FAIL(ERR_RESOURCE, "no memory for %zu bytes of activations on rank %d", n_bytes,
+             e->run->comm->rank);
+    return ERR_OK;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static int alloc_activations(struct engine *e)
+{
+    const struct run *r = e->run;
+    struct plan_memory t, v, g;
+    plan_measure(r->model, e->dev, r->batching.max_local, r->model->shape.T, PASS_TRAIN, &t);
+    plan_measure(r->model, e->dev, r->batching.max_local, r->model->shape.T, PASS_EVAL, &v);
+    plan_measure(r->model, e->dev, 1, r->model->shape.T, PASS_LOGITS, &g);
+    e->tape_bytes = larger(larger(t.tape_bytes, v.tape_bytes), g.tape_bytes);
+    e->frame_bytes = larger(larger(t.frame_bytes, v.frame_bytes), g.frame_bytes);
+    e->scratch_bytes = larger(larger(t.scratch_bytes, v.scratch_bytes), g.scratch_bytes);
+    TRY(take(e, e->tape_bytes, &e->tape_memory));
+    TRY(take(e, e->scratch_bytes, &e->scratch_memory));
+    e->frame_memory = malloc(e->frame_bytes + 1);
+    if (!e->frame_memory)
+        FAIL(ERR_RESOURCE, "no memory for %zu bytes of frames", e->frame_bytes);
+    stack_init(&e->tape, e->tape_memory, e->tape_bytes);
+    stack_init(&e->frames, e->frame_memory, e->frame_bytes);
+    stack_init(&e->stream.scratch, e->scratch_memory, e->scratch_bytes);
+    return ERR_OK;
+}
+
+static int alloc_all(struct engine *e)
+{
+    struct run *r = e->run;
+    TRY(err_fault(r->comm->rank, "memory"));
+    e->stream.dev = e->dev;
+    e->stream.k = device_kernels(e->dev, DTYPE_F32);
+    TRY(alloc_activations(e));
+    TRY(shard_create(r->plan, r->model, &r->shard, r->comm, &e->stream, &e->shard));
+    enum data_part part;
+    const struct data *source = run_eval_source(r, &part);
+    uint64_t seed = (uint64_t)r->conf.model.seed;
+    int64_t T = r->model->shape.T, B = r->batching.max_local;
+    TRY(feed_init(&e->train, r->data, DATA_TRAIN, seed, T, B));
+    TRY(feed_init(&e->eval, source, part, seed, T, B));
+    e->eval.sampler.shuffle = false;
+    return ERR_OK;
+}
+
+static int first_weights(struct engine *e)
+{
+    struct run *r = e->run;
+    if (r->from)
+        return r->purpose == RUN_TRAIN ? save_load(e, r->from) : save_load_weights(e, r->from);
+    shard_init(e->shard, (uint64_t)r->conf.model.seed);
+    return ERR_OK;
+}
+
+int engine_create(struct run *run, struct device *dev, struct engine **out)
+{
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e)
+        FATAL("out of memory");
+    e->run = run;
+    e->dev = dev;
+    int rc = comm_agree(run->comm, alloc_all(e));
+    if (rc == ERR_OK)
+        rc = comm_agree(run->comm, first_weights(e));
+    if (rc != ERR_OK) {
+        engine_destroy(&e);
+        return rc;
+    }
+    *out = e;
+    return ERR_OK;
+}
+
+void engine_destroy(struct engine **engine)
+{
+    struct engine *e = *engine;
+    if (!e)
+        return;
+    shard_destroy(&e->shard);
+    feed_clear(&e->train);
+    feed_clear(&e->eval);
+    if (e->tape_memory)
+        e->dev->mem->free(e->tape_memory, e->tape_bytes ? e->tape_bytes : 1);
+    if (e->scratch_memory)
+        e->dev->mem->free(e->scratch_memory, e->scratch_bytes ? e->scratch_bytes : 1);
+    free(e->frame_memory);
+    free(e);
+    *engine = NULL;
+}
+
+struct pass engine_pass(struct engine *e, bool training, int64_t step)
+{
+    uint64_t seed = (uint64_t)e->run->conf.model.seed;
+    return (struct pass){
+        .s = &e->stream,
+        .tape = &e->tape,
+        .frames = &e->frames,
+        .training = training,
+        .weight = e->shard->weight,
+        .grad = e->shard->grad_of,
+        .key = rng_key_make(seed, hash64(&step, sizeof step, 1)),
+        .loss_sum = &e->loss_sum,
+    };
+}
+
+void engine_draw(struct engine *e, struct window *w)
+{
+    const struct batching *b = &e->run->batching;
+    const struct comm *c = e->run->comm;
+    int64_t most = b->micro_global * b->accumulation, left = b->n_samples - e->index;
+    *w = (struct window){.epoch = e->epoch,
+                         .begin = e->index,
+                         .n = left < most ? left : most,
+                         .step = e->step + 1};
+    w->n_micro = (w->n + b->micro_global - 1) / b->micro_global;
+    /* each rank counts a share of the samples, whoever computes them */
+    int64_t begin, end;
+    sampler_share(w->n, c->rank, c->size, &begin, &end);
+    w->n_valid = feed_count(&e->train, w->epoch, w->begin + begin, end - begin);
+    int64_t control[2] = {w->n_valid, stop_wanted()};
+    e->run->comm->ops->sum_i64(e->run->comm, control, 2);
+    w->n_valid = control[0];
+    w->stop = control[1] > 0;
+    e->loss_sum = 0;
+    shard_begin_step(e->shard);
+}
+
+/* This rank's samples of micro-batch i. */
+static const struct batch *micro_batch(struct engine *e, const struct window *w, int64_t i)
+{
+    const struct comm *c = e->run->comm;
+    int64_t micro = e->run->batching.micro_global, at = i * micro, begin, end;
+    sampler_share(w->n - at < micro ? w->n - at : micro, c->rank, c->size, &begin, &end);
+    e->last_begin = w->begin + at + begin;
+    e->last_n = end - begin;
+    return feed_fill(&e->train, w->epoch, e->last_begin, e->last_n);
+}
+
+static struct pass micro_pass(struct engine *e, const struct window *w)
+{
+    struct pass p = engine_pass(e, true, w->step);
+    p.loss_scale = w->n_valid > 0 ? (float)(1.0 / (double)w->n_valid) : 0;
+    p.batch = &e->train.batch;
+    return p;
+}
+
+void engine_forward(struct engine *e, const struct window *w, int64_t i)
+{
+    micro_batch(e, w, i);
+    shard_begin_micro(e->shard, i == w->n_micro - 1);
+    struct pass p = micro_pass(e, w);
+    module_forward(e->run->model->root, &p, NULL, NULL);
+}
+
+void engine_backward(struct engine *e, const struct window *w, int64_t i)
+{
+    (void)i;
+    struct pass p = micro_pass(e, w);
+    module_backward(e->run->model->root, &p, NULL, NULL);
+    shard_end_micro(e->shard);
+}
+
+/* Run the window's forward passes again with checks, to name the first layer that went wrong. */
+static int find_nan(struct engine *e, const struct window *w, double loss)
+{
+    int rc = ERR_OK;
+    for (int64_t i = 0; i < w->n_micro && rc == ERR_OK; i++) {
+        const struct batch *b = micro_batch(e, w, i);
+        struct pass p = engine_pass(e, false, w->step);
+        double before = 0;
+        p.batch = b;
+        p.check = true;
+        p.loss_sum = &before;
+        module_forward(e->run->model->root, &p, NULL, NULL);
+        if (!p.bad && isfinite(before))
+            continue;
+        struct text ids = {0};
+        for (int64_t k = 0; k < b->B && k < 8; k++)
+            text_printf(&ids, "%s%lld", k ? ", " : "", (long long)b->sample[k]);
+        rc = err_set(ERR_DIVERGED,
+                     "step %lld: the loss is %g; first in layer \"%s\", rank %d, samples %s%s of "
+                     "epoch %lld",
+                     (long long)w->step, loss, p.bad && *p.bad ? p.bad : "loss",
+                     e->run->comm->rank, ids.s ? ids.s : "", b->B > 8 ? ", …" : "",
+                     (long long)w->epoch);
+        text_clear(&ids);
+    }
+    return rc;
+}
+
+static int diverged(struct engine *e, const struct window *w, double loss)
+{
+    TRY_ALL(e->run->comm, find_nan(e, w, loss));
+    FAIL(ERR_DIVERGED,
+         "step %lld: the gradient is not finite although every layer's output is (loss %g): "
+         "lower lr or set strategy.gradient_clipping",
+         (long long)w->step, loss);
+}
+
+int engine_step(struct engine *e, const struct window *w, struct step_report *out)
+{
+    const struct run_conf *c = &e->run->conf;
+    bool finite;
+    double norm = shard_grad_norm(e->shard, &finite), sum = e->loss_sum;
+    comm_sum_f64(e->run->comm, &sum, 1);
+    double loss = w->n_valid > 0 ? sum / (double)w->n_valid : 0;
+    if (!finite || !isfinite(loss))
+        return diverged(e, w, loss);
+    double clip = c->strategy.gradient_clipping;
+    double lr = schedule_lr(&c->schedule, c->optim.lr, w->step, e->run->batching.total_steps);
+    struct optim_step st = {
+        .t = w->step,
+        .lr = lr,
+        .weight_decay = c->optim.weight_decay,
+        .grad_scale = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1, /* torch's */
+    };
+    shard_update(e->shard, c->optim_ops, c->optim_own, (enum decay_on)c->optim.decay_on, &st);
+    e->step = w->step;
+    e->samples += w->n;
+    e->tokens += w->n_valid;
+    e->index = w->begin + w->n;
+    if (e->index >= e->run->batching.n_samples) {
+        e->index = 0;
+        e->epoch++;
+    }
+    *out = (struct step_report){.loss = loss, .lr = lr, .grad_norm = norm};
+    return ERR_OK;
+}
+
+void engine_eval(struct engine *e, int64_t n_batches, struct eval_report *out)
+{
+    struct comm *c = e->run->comm;
+    int64_t micro = e->run->batching.micro_global, n = e->eval.sampler.n_samples;
+    double loss = 0;
+    int64_t counts[2] = {0}; /* valid targets, right answers */
+    if (n_batches > 0 && n_batches * micro < n)
+        n = n_batches * micro;
+    int64_t stop = 0;
+    for (int64_t at = 0; at < n && !stop; at += micro) {
+        int64_t begin, end;
+        sampler_share(n - at < micro ? n - at : micro, c->rank, c->size, &begin, &end);
+        struct pass p = engine_pass(e, false, 0);
+        p.batch = feed_fill(&e->eval, 0, at + begin, end - begin);
+        p.loss_sum = &loss;
+        p.n_correct = &counts[1];
+        counts[0] += p.batch->n_valid;
+        module_forward(e->run->model->root, &p, NULL, NULL);
+        stop = stop_wanted();
+        c->ops->max_i64(c, &stop, 1);
+    }
+    c->ops->sum_i64(c, counts, 2);
+    comm_sum_f64(c, &loss, 1);
+    bool classes = e->run->model->shape.kind == SAMPLE_CLASS;
+    *out = (struct eval_report){
+        .loss = counts[0] > 0 ? loss / (double)counts[0] : NAN,
+        .accuracy = classes && counts[0] > 0 ? (double)counts[1] / (double)counts[0] : NAN,
+        .n_valid = counts[0],
+        .abandoned = stop != 0};
+}

@@ -1,0 +1,64 @@
+/* The engine owns one model's memory and stream, and does the work of one step in the order in
+ * which accelerate's users write it: draw, then for each micro-batch forward and backward, step. */
+#pragma once
+#include "train/feed.h"
+#include "train/setup.h"
+
+/* The samples of one optimizer step, the same on all ranks. */
+struct window {
+    int64_t epoch, begin, n; /* places [begin, begin + n) of the epoch's order */
+    int64_t n_micro;
+    int64_t n_valid; /* targets that count, over all ranks */
+    int64_t step;    /* that this window is for, from 1 */
+    bool stop;       /* some rank was asked to stop: the window is not to be computed */
+};
+
+struct step_report {
+    double loss, lr, grad_norm;
+};
+
+struct eval_report {
+    double loss;
+    double accuracy; /* share of right answers; NaN where that means nothing */
+    int64_t n_valid;
+    bool abandoned; /* a stop was asked for: these figures are of a part only */
+};
+
+struct engine {
+    struct run *run;    /* borrowed */
+    struct device *dev; /* borrowed */
+    struct stream stream;
+    struct stack tape, frames;
+    void *tape_memory, *frame_memory, *scratch_memory; /* owned */
+    size_t tape_bytes, frame_bytes, scratch_bytes;
+    struct shard *shard; /* owned */
+    struct feed train, eval;
+    /* counters: all of them are in the checkpoint */
+    int64_t step, epoch, index, samples, tokens;
+    /* of the step in hand */
+    double loss_sum;
+    int64_t last_begin, last_n; /* this rank's latest micro-batch, for the report on a NaN */
+};
+
+/* Memory for everything, first weights, or those of run->from.  Collective on run->comm. */
+int engine_create(struct run *run, struct device *dev, struct engine **out);
+void engine_destroy(struct engine **e);
+
+/* The next step's samples, up to the end of the epoch.  Collective on run->comm. */
+void engine_draw(struct engine *e, struct window *w);
+
+/* Micro-batch i of w: this rank's share, forward and backward.  Sums over the ranks happen behind
+ * the last one.  Collective on run->comm. */
+void engine_forward(struct engine *e, const struct window *w, int64_t i);
+void engine_backward(struct engine *e, const struct window *w, int64_t i);
+
+/* Norm, clipping, update; counts the step.  ERR_DIVERGED, with the layer where it began, before
+ * any weight is changed.  Collective on run->comm. */
+int engine_step(struct engine *e, const struct window *w, struct step_report *out);
+
+/* Loss on the evaluation samples, at most n_batches micro-batches of all ranks (0: all).
+ * Collective on run->comm. */
+void engine_eval(struct engine *e, int64_t n_batches, struct eval_report *out);
+
+/* A pass over the engine's memory with everything set but the batch.  Local. */
+struct pass engine_pass(struct engine *e, bool training, int64_t step);

@@ -1,0 +1,143 @@
+/* Prepare; for each batch forward, backward, step; evaluate, save, and stop when asked to. */
+#include "train/loop.h"
+
+#include "base/clock.h"
+#include "train/metrics.h"
+#include "train/output.h"
+#include "train/sample.h"
+#include "train/save.h"
+#include "train/stop.h"
+
+struct loop {
+    struct run *run;
+    struct engine *engine;
+    struct metrics metrics;
+    const char *job_text, *run_id;
+    int64_t saved_step; /* -1: none yet */
+    double save_s;      /* how long the last save took; < 0: none yet */
+};
+
+static bool every(int64_t step, int64_t n)
+{
+    return n > 0 && step % n == 0;
+}
+
+static int save(struct loop *l)
+{
+    struct engine *e = l->engine;
+    double start = clock_now_s();
+    int rc = save_checkpoint(e, l->job_text, l->run_id, l->metrics.n_bytes);
+    l->save_s = clock_now_s() - start;
+    if (rc == ERR_OK) {
+        l->saved_step = e->step;
+        metrics_say(&l->metrics, e->run->comm, "saved %s/step-%08lld (%.2f s)",
+                    e->run->conf.main.output_dir, (long long)e->step, l->save_s);
+    } else if (l->run->conf.ckpt.on_save_error == SAVE_ERROR_CONTINUE) {
+        metrics_say(&l->metrics, e->run->comm, "warning: not saved, going on: %s", err_text());
+        rc = ERR_OK;
+    }
+    return rc;
+}
+
+static int show_sample(struct loop *l)
+{
+    struct engine *e = l->engine;
+    const struct sample_conf conf = {.tokens = l->run->conf.eval.sample_tokens,
+                                     .temperature = 0.8,
+                                     .seed = l->run->conf.model.seed};
+    struct text t = {0};
+    int rc = sample_text(e, &conf, &t, NULL);
+    if (rc == ERR_OK)
+        metrics_say(&l->metrics, e->run->comm, "--- sample at step %lld ---\n%s\n---",
+                    (long long)e->step, t.s ? t.s : "");
+    text_clear(&t);
+    return rc;
+}
+
+static bool has_eval_data(const struct run *r)
+{
+    enum data_part part;
+    const struct data *d = run_eval_source(r, &part);
+    return d->n_samples[part] > 0;
+}
+
+/* What follows a step: evaluation, its line in the metrics, a sample, a checkpoint. */
+static int after_step(struct loop *l, const struct step_report *s)
+{
+    struct engine *e = l->engine;
+    const struct run_conf *c = &l->run->conf;
+    bool last = e->step >= l->run->batching.total_steps;
+    bool evaluate = has_eval_data(l->run) && (last || every(e->step, c->eval.every_steps));
+    struct eval_report v = {0};
+    if (evaluate)
+        engine_eval(e, c->eval.batches, &v);
+    bool whole = evaluate && !v.abandoned;
+    TRY_ALL(l->run->comm, metrics_step(&l->metrics, e, s, whole ? &v : NULL));
+    if (every(e->step, c->eval.sample_every) && l->run->data->vocab)
+        TRY(show_sample(l));
+    if (last || every(e->step, c->ckpt.every_steps))
+        TRY(save(l));
+    return ERR_OK;
+}
+
+/* Everybody has agreed to stop.  A launcher that kills soon leaves no time for a save that would
+ * take longer: the newest checkpoint is then what a resume begins with. */
+static int stop(struct loop *l)
+{
+    struct comm *c = l->run->comm;
+    double left = stop_grace_s(), need = l->save_s < 0 ? 0.5 : 1.5 * l->save_s;
+    int64_t hurry = left < need || l->run->conf.main.on_stop == ON_STOP_DISCARD;
+    c->ops->max_i64(c, &hurry, 1);
+    if (!hurry && l->saved_step != l->engine->step)
+        TRY(save(l));
+    FAIL(ERR_STOPPED, "stopped by %s at step %lld of %lld: %s; the same command goes on from there",
+         stop_reason(), (long long)l->engine->step, (long long)l->run->batching.total_steps,
+         l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
+}
+
+static int train(struct loop *l)
+{
+    struct engine *e = l->engine;
+    struct window w;
+    struct step_report report;
+    while (e->step < l->run->batching.total_steps) {
+        engine_draw(e, &w);
+        if (w.stop)
+            return stop(l);
+        for (int64_t i = 0; i < w.n_micro; i++) {
+            engine_forward(e, &w, i);
+            engine_backward(e, &w, i);
+        }
+        TRY_ALL(l->run->comm, err_fault(l->run->comm->rank, "step"));
+        TRY(engine_step(e, &w, &report));
+        TRY(after_step(l, &report));
+    }
+    return ERR_OK;
+}
+
+int loop_train(struct run *run, struct device *dev, const char *job_text)
+{
+    struct loop l = {.run = run, .job_text = job_text, .saved_step = -1, .save_s = -1};
+    if (run->from) {
+        l.saved_step = run->resume.step;
+        comm_print(run->comm, "resume   %s: step %lld, %lld samples seen", ckpt_dir(run->from),
+                   (long long)run->resume.step, (long long)run->resume.samples);
+    }
+    if (run->resume.step >= run->batching.total_steps) {
+        comm_print(run->comm, "nothing to do: the run is finished (step %lld of %lld)",
+                   (long long)run->resume.step, (long long)run->batching.total_steps);
+        return ERR_OK;
+    }
+    TRY(engine_create(run, dev, &l.engine));
+    int rc = output_prepare(run, job_text, &l.run_id);
+    if (rc == ERR_OK)
+        rc = comm_agree(run->comm, metrics_open(&l.metrics, run, run->resume.metrics_bytes,
+                                                run->arena));
+    if (rc == ERR_OK) {
+        stop_set_limit(run->conf.main.time_limit);
+        rc = train(&l);
+        metrics_close(&l.metrics);
+    }
+    engine_destroy(&l.engine);
+    return rc;
+}

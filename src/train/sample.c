@@ -1,0 +1,117 @@
+/* Sampling with temperature and top-k, random numbers counted by position. */
+#include "train/sample.h"
+
+#include "base/hash.h"
+#include <stdlib.h>
+#include <string.h>
+
+const struct opt sample_opts[] = {
+    STR(sample_conf, prompt, NULL, "text to go on from"),
+    I64(sample_conf, tokens, "300", 1, 1e9, "tokens to write"),
+    F64(sample_conf, temperature, "0.8", 0, 100, "0: always the likeliest token"),
+    I64(sample_conf, top_k, "0", 0, 1e9, "choose among the k likeliest; 0: among all"),
+    I64(sample_conf, seed, "1337", 0, 9e15, "seed of the choices"),
+    {.type = OPT_END},
+};
+
+static int by_value_down(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* Smallest logit that is among the k largest. */
+static float threshold(const float *logits, float *room, int64_t n, int64_t k)
+{
+    if (k <= 0 || k >= n)
+        return -INFINITY;
+    memcpy(room, logits, (size_t)n * sizeof *room);
+    qsort(room, (size_t)n, sizeof *room, by_value_down);
+    return room[k - 1];
+}
+
+static int32_t choose(const float *logits, float *room, int64_t n, const struct sample_conf *c,
+                      double u)
+{
+    int32_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = (int32_t)i;
+    if (c->temperature <= 0)
+        return best;
+    float least = threshold(logits, room, n, c->top_k);
+    double sum = 0, max = logits[best];
+    for (int64_t i = 0; i < n; i++)
+        sum += logits[i] >= least ? exp((logits[i] - max) / c->temperature) : 0;
+    double at = u * sum, run = 0;
+    for (int64_t i = 0; i < n; i++) {
+        run += logits[i] >= least ? exp((logits[i] - max) / c->temperature) : 0;
+        if (run > at)
+            return (int32_t)i;
+    }
+    return best;
+}
+
+static int first_ids(const struct engine *e, const struct sample_conf *c, int32_t **ids, int64_t *n)
+{
+    const struct vocab *v = e->run->data->vocab;
+    const char *prompt = c->prompt && *c->prompt ? c->prompt : "\n";
+    int rc = vocab_encode(v, prompt, strlen(prompt), ids, n);
+    if (rc == ERR_OK || (c->prompt && *c->prompt))
+        return rc;
+    /* the text has no line breaks: begin with its first character */
+    struct text t = {0};
+    vocab_decode(v, 0, &t);
+    rc = vocab_encode(v, t.s, t.n_bytes, ids, n);
+    text_clear(&t);
+    return rc;
+}
+
+static void next_logits(struct engine *e, const int32_t *ids, int64_t n, void *dev_logits,
+                        float *logits)
+{
+    int64_t T = e->run->model->shape.T, V = e->run->model->shape.vocab, sample = 0;
+    int64_t used = n < T ? n : T;
+    const struct batch b = {.B = 1, .T = used, .ids = ids + n - used, .sample = &sample};
+    struct pass p = engine_pass(e, false, 0);
+    p.batch = &b;
+    p.logits = dev_logits;
+    p.last_only = true;
+    module_forward(e->run->model->root, &p, NULL, NULL);
+    e->dev->mem->to_host(&e->stream, logits, dev_logits, (size_t)V * sizeof *logits);
+}
+
+int sample_text(struct engine *e, const struct sample_conf *c, struct text *out,
+                void (*on_token)(const char *bytes, size_t n_bytes))
+{
+    const struct vocab *v = e->run->data->vocab;
+    if (!v)
+        FAIL(ERR_USAGE, "this model reads no text, so it writes none");
+    int32_t *ids;
+    int64_t n;
+    TRY(first_ids(e, c, &ids, &n));
+    size_t row = (size_t)e->run->model->shape.vocab * sizeof(float);
+    int32_t *all = realloc(ids, (size_t)(n + c->tokens) * sizeof *ids);
+    float *logits = malloc(row), *room = malloc(row);
+    void *dev_logits = e->dev->mem->alloc(row);
+    if (!all || !logits || !room || !dev_logits)
+        FATAL("out of memory for a sample");
+    if (c->prompt)
+        text_add(out, c->prompt, strlen(c->prompt));
+    if (on_token && c->prompt)
+        on_token(c->prompt, strlen(c->prompt));
+    struct rng_key key = rng_key_make((uint64_t)c->seed, hash64_string("sample"));
+    for (int64_t i = 0; i < c->tokens; i++, n++) {
+        next_logits(e, all, n, dev_logits, logits);
+        all[n] = choose(logits, room, v->n_ids, c, rng_uniform(key, (uint64_t)i));
+        size_t before = out->n_bytes;
+        vocab_decode(v, all[n], out);
+        if (on_token)
+            on_token(out->s + before, out->n_bytes - before);
+    }
+    e->dev->mem->free(dev_logits, row);
+    free(logits);
+    free(room);
+    free(all);
+    return ERR_OK;
+}

@@ -1,0 +1,112 @@
+/* Ranges of the flat arrays as pieces of named arrays. */
+#include "train/save.h"
+
+#include <stdlib.h>
+
+/* Flat array of a group: 0 the weights, then the optimizer's states. */
+static float *flat(const struct engine *e, int group)
+{
+    return group == 0 ? e->shard->param : e->shard->state[group - 1];
+}
+
+static void print_meta(const struct engine *e, const char *job_text, int64_t metrics_bytes,
+                       const char *run_id, struct text *t)
+{
+    const struct run *r = e->run;
+    text_printf(t,
+                "{\"step\":%lld,\"epoch\":%lld,\"index\":%lld,\"samples\":%lld,\"tokens\":%lld,"
+                "\"metrics_bytes\":%lld,\"micro_global\":%lld,\"accumulation\":%lld,\"world\":%d,"
+                "\"seed\":%lld,\"run_id\":",
+                (long long)e->step, (long long)e->epoch, (long long)e->index,
+                (long long)e->samples, (long long)e->tokens, (long long)metrics_bytes,
+                (long long)r->batching.micro_global, (long long)r->batching.accumulation,
+                r->comm->size, (long long)r->conf.model.seed);
+    text_json_string(t, run_id);
+    text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->policy->name,
+                r->conf.optim_ops->name);
+    text_json_string(t, r->conf.family->name);
+    const struct sample_shape *s = &r->model->shape;
+    text_printf(t,
+                ",\"shape\":{\"kind\":%d,\"T\":%lld,\"vocab\":%lld,\"n_in\":%lld,\"n_out\":%lld}",
+                (int)s->kind, (long long)s->T, (long long)s->vocab, (long long)s->n_in,
+                (long long)s->n_out);
+    text_printf(t, ",\"vocab\":");
+    if (r->data->vocab)
+        vocab_to_json(r->data->vocab, t);
+    else
+        text_printf(t, "null");
+    text_printf(t, ",\"job\":");
+    text_json_string(t, job_text);
+    text_printf(t, "}");
+}
+
+int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
+                    int64_t metrics_bytes)
+{
+    const struct run *r = e->run;
+    struct arena *a = arena_create();
+    struct run view = *r; /* its arrays live as long as this save */
+    view.arena = a;
+    int n_arrays, n_rows = r->model->table.n_rows;
+    struct ckpt_array *arrays = run_arrays(&view, &n_arrays);
+    struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)n_arrays);
+    int n_pieces = 0;
+    for (int i = 0; i < n_arrays; i++) {
+        int row = i % n_rows;
+        struct ckpt_piece p = {.array = i};
+        plan_own_part(r->plan, r->model, row, r->comm->rank, &p.begin, &p.end);
+        p.values = flat(e, i / n_rows) + r->plan->place[row].begin + p.begin;
+        if (p.begin < p.end)
+            pieces[n_pieces++] = p;
+    }
+    struct text meta = {0};
+    print_meta(e, job_text, metrics_bytes, run_id, &meta);
+    struct ckpt_save s = {.output_dir = r->conf.main.output_dir,
+                          .step = e->step,
+                          .run_id = run_id,
+                          .keep = r->conf.ckpt.keep,
+                          .arrays = arrays,
+                          .n_arrays = n_arrays,
+                          .pieces = pieces,
+                          .n_pieces = n_pieces,
+                          .meta = meta.s};
+    int rc = ckpt_save(r->comm, &s);
+    text_clear(&meta);
+    arena_destroy(&a);
+    return rc;
+}
+
+static int load_groups(struct engine *e, const struct ckpt *k, int n_groups)
+{
+    const struct run *r = e->run;
+    int n_rows = r->model->table.n_rows, n;
+    const struct ckpt_array *arrays = run_arrays(r, &n);
+    for (int i = 0; i < n_groups * n_rows; i++) {
+        int row = i % n_rows, at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
+        REQUIRE(at >= 0);
+        TRY(ckpt_read(k, at, 0, shape_elems(&arrays[i].shape),
+                      flat(e, i / n_rows) + r->plan->place[row].begin));
+    }
+    return ERR_OK;
+}
+
+int save_load_weights(struct engine *e, const struct ckpt *k)
+{
+    return load_groups(e, k, 1);
+}
+
+int save_load(struct engine *e, const struct ckpt *k)
+{
+    TRY(load_groups(e, k, 1 + e->shard->n_states));
+    const struct resume_point *p = &e->run->resume;
+    e->step = p->step;
+    e->epoch = p->epoch;
+    e->index = p->index;
+    e->samples = p->samples;
+    e->tokens = p->tokens;
+    if (e->index >= e->run->batching.n_samples) {
+        e->index = 0;
+        e->epoch++;
+    }
+    return ERR_OK;
+}
