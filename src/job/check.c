@@ -104,23 +104,29 @@ static const struct opt *find_row(const struct job *j, const struct section_kind
     return o;
 }
 
-static int n_rows(const struct opt *opts)
+/* Append each spelling of a table's keys, and a blank behind it. */
+static void add_spellings(const struct opt *opts, struct text *t)
 {
-    int n = 0;
-    while (opts && opts[n].type != OPT_END)
-        n++;
-    return n;
+    for (const struct opt *o = opts; o && o->type != OPT_END; o++) {
+        text_printf(t, "%s ", o->name);
+        if (o->aliases)
+            text_printf(t, "%s ", o->aliases);
+    }
 }
 
 static const char *nearest_key(const struct section_kind *k, const struct section_variant *v,
                                const char *key, struct arena *a)
 {
-    const struct opt *tables[] = {k->opts, v ? v->opts : NULL};
-    size_t n_max = (size_t)n_rows(tables[0]) + (size_t)n_rows(tables[1]) + 1, n = 0;
-    const char **words = arena_alloc(a, sizeof *words * n_max);
-    for (int t = 0; t < 2; t++)
-        for (const struct opt *o = tables[t]; o && o->type != OPT_END; o++)
-            words[n++] = o->name;
+    struct text t = {0};
+    add_spellings(k->opts, &t);
+    add_spellings(v ? v->opts : NULL, &t);
+    char *all = arena_strdup(a, t.s ? t.s : "");
+    const char **words = arena_alloc(a, sizeof *words * (strlen(all) + 1));
+    text_clear(&t);
+    char *left = NULL;
+    size_t n = 0;
+    for (char *w = strtok_r(all, " ", &left); w; w = strtok_r(NULL, " ", &left))
+        words[n++] = w;
     return text_nearest(key, words);
 }
 

@@ -199,8 +199,9 @@ static int finish(struct loader *l, int n_overrides, const char *const *override
     struct job *j = l->job;
     for (int i = 0; i < n_overrides; i++)
         if (load_override(l, overrides[i]) != ERR_OK) {
-            err_prefix("command line: %s", overrides[i]);
-            return ERR_USAGE;
+            /* not err_prefix(): an override may hold line breaks, which err_set() flattens */
+            const char *why = arena_strdup(j->arena, err_text());
+            FAIL(ERR_USAGE, "command line: %s: %s", overrides[i], why);
         }
     drop_hidden(&j->all);
     for (int i = 0; i < j->all.n_entries; i++)

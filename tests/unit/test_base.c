@@ -14,8 +14,7 @@
 
 static void test_arena(void)
 {
-    TEST("arena memory is zeroed, aligned and does not overlap")
-    {
+    TEST ("arena memory is zeroed, aligned and does not overlap") {
         struct arena *a = arena_create();
         enum { N = 400 };
         unsigned char *p[N];
@@ -43,8 +42,7 @@ static void test_arena(void)
         CHECK(a == NULL);
         arena_destroy(&a);
     }
-    TEST("a counting stack peaks where the real one does")
-    {
+    TEST ("a counting stack peaks where the real one does") {
         static char memory[8192] __attribute__((aligned(64)));
         struct stack real, count;
         stack_init(&real, memory, sizeof memory);
@@ -85,8 +83,7 @@ static int plain_distance(const char *a, int n_a, const char *b, int n_b)
 
 static void test_text(void)
 {
-    TEST("text grows and is always a string")
-    {
+    TEST ("text grows and is always a string") {
         struct text t = {0};
         for (int i = 0; i < 1000; i++)
             text_printf(&t, "%d,", i);
@@ -101,8 +98,7 @@ static void test_text(void)
         CHECK_STR(t.s, "\"a\\\"b\\\\c\\u000a\\u007f\xC3\xA9\"");
         text_clear(&t);
     }
-    TEST("edit distance equals the plain recurrence")
-    {
+    TEST ("edit distance equals the plain recurrence") {
         struct rng_key key = rng_key_make(1, 2);
         for (uint64_t i = 0; i < 400; i++) {
             char a[8] = {0}, b[8] = {0};
@@ -118,8 +114,7 @@ static void test_text(void)
         }
         CHECK(text_distance("MODEL", "model", 3) == 0);
     }
-    TEST("nearest spelling, or none")
-    {
+    TEST ("nearest spelling, or none") {
         static const char *const words[] = {"model", "data", "optimizer", "scheduler", NULL};
         CHECK_STR(text_nearest("modle", words), "model");
         CHECK_STR(text_nearest("Optimiser", words), "optimizer");
@@ -128,8 +123,7 @@ static void test_text(void)
         CHECK(text_same("AdamW", "adamw") && !text_same("adam", "adamw") &&
               !text_same("adamw", "adam"));
     }
-    TEST("sizes and durations for people")
-    {
+    TEST ("sizes and durations for people") {
         char buf[32];
         CHECK_STR(text_bytes(buf, 0), "0 B");
         CHECK_STR(text_bytes(buf, 1023), "1023 B");
@@ -145,8 +139,7 @@ static void test_text(void)
 
 static void test_hash(void)
 {
-    TEST("XXH64 of the published inputs")
-    {
+    TEST ("XXH64 of the published inputs") {
         CHECK(hash64("", 0, 0) == 0xef46db3751d8e999u);
         CHECK(hash64("abc", 3, 0) == 0x44bc2cf5ad770999u);
         CHECK(hash64("xxhash", 6, 0) == 0x32dd38952c4bc720u);
@@ -154,8 +147,7 @@ static void test_hash(void)
         /* longer than a stripe of 32 bytes */
         CHECK(hash64_string("Nobody inspects the spammish repetition") == 0xfbcea83c8a378bf1u);
     }
-    TEST("the hash does not depend on where the bytes lie, and each byte counts")
-    {
+    TEST ("the hash does not depend on where the bytes lie, and each byte counts") {
         char bytes[200], moved[208];
         for (int i = 0; i < 200; i++)
             bytes[i] = (char)(i * 7);
@@ -186,15 +178,15 @@ static void test_rng_answers(void)
          {0xa4093822, 0x299f31d0},
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
-    TEST("Philox 4x32-10 gives its published answers")
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        const uint32_t *c = row[i].counter;
-        uint32_t out[4];
-        rng_block((struct rng_key){{row[i].key[0], row[i].key[1]}},
-                  (uint64_t)c[3] << 32 | c[2], (uint64_t)c[1] << 32 | c[0], out);
-        for (int k = 0; k < 4; k++)
-            CHECK(out[k] == row[i].out[k]);
-    }
+    TEST ("Philox 4x32-10 gives its published answers")
+        for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+            const uint32_t *c = row[i].counter;
+            uint32_t out[4];
+            rng_block((struct rng_key){{row[i].key[0], row[i].key[1]}}, (uint64_t)c[3] << 32 | c[2],
+                      (uint64_t)c[1] << 32 | c[0], out);
+            for (int k = 0; k < 4; k++)
+                CHECK(out[k] == row[i].out[k]);
+        }
 }
 
 static void test_rng_ranges(void)
@@ -202,20 +194,19 @@ static void test_rng_ranges(void)
     enum { N = 1000 };
     static float whole[N], cut[N];
     struct rng_key key = rng_key_make(1337, hash64_string("block.3.attn.qkv.weight"));
-    TEST("random ranges are equal however they are cut")
-    for (int normal = 0; normal < 2; normal++) {
-        void (*fill)(struct rng_key, int64_t, int64_t, float, float, float *) =
-            normal ? rng_fill_normal : rng_fill_uniform;
-        fill(key, 1000003, N, -1, 2, whole);
-        for (int step = 1; step < 20; step += 3) {
-            memset(cut, 0, sizeof cut);
-            for (int64_t at = 0; at < N; at += step)
-                fill(key, 1000003 + at, at + step <= N ? step : N - at, -1, 2, cut + at);
-            CHECK(memcmp(whole, cut, sizeof whole) == 0);
+    TEST ("random ranges are equal however they are cut")
+        for (int normal = 0; normal < 2; normal++) {
+            void (*fill)(struct rng_key, int64_t, int64_t, float, float, float *) =
+                normal ? rng_fill_normal : rng_fill_uniform;
+            fill(key, 1000003, N, -1, 2, whole);
+            for (int step = 1; step < 20; step += 3) {
+                memset(cut, 0, sizeof cut);
+                for (int64_t at = 0; at < N; at += step)
+                    fill(key, 1000003 + at, at + step <= N ? step : N - at, -1, 2, cut + at);
+                CHECK(memcmp(whole, cut, sizeof whole) == 0);
+            }
         }
-    }
-    TEST("uniform and normal numbers have their moments; keys give different streams")
-    {
+    TEST ("uniform and normal numbers have their moments; keys give different streams") {
         enum { MANY = 200000 };
         float *v = malloc(MANY * sizeof *v);
         CHECK(v != NULL);
@@ -256,8 +247,7 @@ static void test_files(const char *dir)
     snprintf(sub, sizeof sub, "%s/x/y/z", dir);
     char *bytes = NULL;
     size_t n = 0;
-    TEST("a file's bytes come back, with a NUL behind them")
-    {
+    TEST ("a file's bytes come back, with a NUL behind them") {
         CHECK(file_write(path, "a\0bc", 4) == ERR_OK);
         CHECK(file_read(path, 4, ERR_DATA, &bytes, &n) == ERR_OK);
         CHECK(n == 4 && memcmp(bytes, "a\0bc", 5) == 0);
@@ -267,8 +257,7 @@ static void test_files(const char *dir)
         CHECK(n == 0 && bytes[0] == 0);
         free(bytes);
     }
-    TEST("what cannot be read is refused with the caller's status and the path")
-    {
+    TEST ("what cannot be read is refused with the caller's status and the path") {
         CHECK(file_write(path, "12345", 5) == ERR_OK);
         CHECK(file_read(path, 4, ERR_USAGE, &bytes, &n) == ERR_USAGE);
         CHECK_HAS(err_text(), "/a is too large: 5 bytes, at most 4");
@@ -277,8 +266,7 @@ static void test_files(const char *dir)
         CHECK(file_read(sub, 4, ERR_DATA, &bytes, &n) == ERR_DATA);
         CHECK_HAS(err_text(), "x/y/z: No such file");
     }
-    TEST("folders are made in one go and removed without following links")
-    {
+    TEST ("folders are made in one go and removed without following links") {
         CHECK(file_make_dirs(sub) == ERR_OK);
         CHECK(file_make_dirs(sub) == ERR_OK);
         CHECK(file_sync_dir(sub) == ERR_OK);
@@ -292,8 +280,7 @@ static void test_files(const char *dir)
         snprintf(sub, sizeof sub, "%s/a/b", dir);
         CHECK(file_make_dirs(sub) == ERR_RESOURCE);
     }
-    TEST("positions are honoured, and the end of the file is an error")
-    {
+    TEST ("positions are honoured, and the end of the file is an error") {
         FILE *f = fopen(path, "w+");
         CHECK(f != NULL);
         int fd = fileno(f);
@@ -310,8 +297,7 @@ static void test_files(const char *dir)
 
 static void test_errors(void)
 {
-    TEST("an error is one line, cut to fit, with prefixes in front")
-    {
+    TEST ("an error is one line, cut to fit, with prefixes in front") {
         CHECK(err_set(ERR_DATA, "a\nb\t%d", 3) == ERR_DATA);
         CHECK_STR(err_text(), "a b 3");
         err_prefix("in %s", "x");
@@ -325,8 +311,7 @@ static void test_errors(void)
         CHECK(strncmp(err_text(), "head: yyy", 9) == 0);
         CHECK(strlen(err_text()) == ERR_TEXT_BYTES - 1);
     }
-    TEST("the clock goes forward")
-    {
+    TEST ("the clock goes forward") {
         double t = clock_now_s();
         usleep(2000);
         CHECK(clock_now_s() - t >= 0.002);

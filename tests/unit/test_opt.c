@@ -51,10 +51,20 @@ static void test_integers(struct arena *a)
         const char *text;
         int64_t value;
     } good[] = {
-        {"0", 0},   {"7", 7},     {"+7", 7},         {"-7", -7},           {"-0", 0},
-        {"1e9", 1000000000},      {"5E8", 500000000}, {"2e+3", 2000},      {"0e99", 0},
-        {"-3e2", -300},           {"1e00", 1},        {"9223372036854775807", INT64_MAX},
-        {"-9223372036854775807", -INT64_MAX},         {"9e18", 9000000000000000000},
+        {"0", 0},
+        {"7", 7},
+        {"+7", 7},
+        {"-7", -7},
+        {"-0", 0},
+        {"1e9", 1000000000},
+        {"5E8", 500000000},
+        {"2e+3", 2000},
+        {"0e99", 0},
+        {"-3e2", -300},
+        {"1e00", 1},
+        {"9223372036854775807", INT64_MAX},
+        {"-9223372036854775807", -INT64_MAX},
+        {"9e18", 9000000000000000000},
     };
     static const struct {
         const char *text, *words;
@@ -82,8 +92,7 @@ static void test_integers(struct arena *a)
         {"1e4294967297", "too large for 64 bits; must be an integer"},
     };
     struct conf c = {0};
-    TEST("integers are decimal and read to their last character")
-    {
+    TEST ("integers are decimal and read to their last character") {
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
             int rc = parse("any", good[i].text, &c, a);
             check_that(rc == ERR_OK && c.any == good[i].value, __FILE__, __LINE__, "%s: %jd %s",
@@ -96,8 +105,7 @@ static void test_integers(struct arena *a)
             CHECK(c.any == 42);
         }
     }
-    TEST("random 64-bit integers come back")
-    {
+    TEST ("random 64-bit integers come back") {
         struct rng_key key = rng_key_make(3, 4);
         for (uint64_t i = 0; i < 1000; i++) {
             uint32_t w[4];
@@ -137,16 +145,15 @@ static void test_ranges(struct arena *a)
         {"scale", "-1.5", "must be a number, at least -1, or auto"},
     };
     struct conf c = {0};
-    TEST("ranges are inclusive and named; auto only where it is allowed")
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        int rc = parse(row[i].key, row[i].text, &c, a);
-        check_that(rc == (row[i].words ? ERR_USAGE : ERR_OK), __FILE__, __LINE__, "%s = %s: %s",
-                   row[i].key, row[i].text, err_text());
-        if (row[i].words)
-            CHECK_STR(err_text(), row[i].words);
-    }
-    TEST("auto reads as its own value")
-    {
+    TEST ("ranges are inclusive and named; auto only where it is allowed")
+        for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+            int rc = parse(row[i].key, row[i].text, &c, a);
+            check_that(rc == (row[i].words ? ERR_USAGE : ERR_OK), __FILE__, __LINE__, "%s = %s: %s",
+                       row[i].key, row[i].text, err_text());
+            if (row[i].words)
+                CHECK_STR(err_text(), row[i].words);
+        }
+    TEST ("auto reads as its own value") {
         CHECK(parse("ranks", "auto", &c, a) == ERR_OK && c.ranks == OPT_AUTO_I64);
         CHECK(parse("scale", "Auto", &c, a) == ERR_OK && opt_is_auto(c.scale));
         CHECK_STR(opt_print(opt_find(opts, "ranks"), &c, a), "auto");
@@ -156,9 +163,10 @@ static void test_ranges(struct arena *a)
 
 static void test_numbers(struct arena *a)
 {
-    static const char *const good[] = {"0",    "1",     "-1",     "+2.5", ".5",   "5.",  "1e-3",
-                                       "1E+3", "2.5e2", "010",    "0.1",  "-.0",  "1e308",
-                                       "4.9e-324", "123456789012345678901234567890"};
+    static const char *const good[] = {
+        "0",   "1",    "-1",    "+2.5",     ".5",
+        "5.",  "1e-3", "1E+3",  "2.5e2",    "010",
+        "0.1", "-.0",  "1e308", "4.9e-324", "123456789012345678901234567890"};
     static const struct {
         const char *text, *words;
     } bad[] = {
@@ -178,8 +186,7 @@ static void test_numbers(struct arena *a)
         {"1e-400", "too near to zero for a double; must be a number"},
     };
     struct conf c = {0};
-    TEST("numbers are decimal, finite, and read to their last character")
-    {
+    TEST ("numbers are decimal, finite, and read to their last character") {
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
             int rc = parse("wide", good[i], &c, a);
             check_that(rc == ERR_OK && c.wide == atof(good[i]), __FILE__, __LINE__, "%s: %g %s",
@@ -190,8 +197,7 @@ static void test_numbers(struct arena *a)
             CHECK_STR(err_text(), bad[i].words);
         }
     }
-    TEST("printed numbers read back to the same bits")
-    {
+    TEST ("printed numbers read back to the same bits") {
         struct rng_key key = rng_key_make(5, 6);
         const struct opt *o = opt_find(opts, "wide");
         for (uint64_t i = 0; i < 2000; i++) {
@@ -222,8 +228,8 @@ static void test_words(struct arena *a)
         const char *key, *text;
         int value;
     } good[] = {
-        {"flag", "true", 1}, {"flag", "YES", 1}, {"flag", "On", 1},  {"flag", "1", 1},
-        {"flag", "False", 0}, {"flag", "no", 0}, {"flag", "off", 0}, {"flag", "0", 0},
+        {"flag", "true", 1},  {"flag", "YES", 1}, {"flag", "On", 1},           {"flag", "1", 1},
+        {"flag", "False", 0}, {"flag", "no", 0},  {"flag", "off", 0},          {"flag", "0", 0},
         {"type", "adamw", 0}, {"type", "SGD", 1}, {"type", "One-Bit_Adam", 2},
     };
     static const struct {
@@ -239,8 +245,7 @@ static void test_words(struct arena *a)
         {"path", "", "a path may not be empty"},
     };
     struct conf c = {0};
-    TEST("switches and enums ignore case, and - is _; a wrong word names the nearest")
-    {
+    TEST ("switches and enums ignore case, and - is _; a wrong word names the nearest") {
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
             c.flag = !good[i].value;
             c.type = -1;
@@ -252,8 +257,7 @@ static void test_words(struct arena *a)
             CHECK_STR(err_text(), bad[i].words);
         }
     }
-    TEST("a text is kept as it is")
-    {
+    TEST ("a text is kept as it is") {
         CHECK(parse("name", " A b;c ", &c, a) == ERR_OK);
         CHECK_STR(c.name, " A b;c ");
         CHECK(parse("name", "", &c, a) == ERR_OK);
@@ -265,32 +269,38 @@ static void test_words(struct arena *a)
 
 static void test_lists(struct arena *a)
 {
-    static const char *const same[] = {"3,14,15", "3, 14, 15", "3 14 15", "[3,14,15]",
-                                       "[ 3 ,14\t15 ]", "3 ,14 , 15"};
+    static const char *const same[] = {"3,14,15",   "3, 14, 15",     "3 14 15",
+                                       "[3,14,15]", "[ 3 ,14\t15 ]", "3 ,14 , 15"};
     static const struct {
         const char *key, *text, *words;
     } bad[] = {
-        {"sizes", "1,,2", "an item of the list is empty; must be a list of integers from 1 to 4096"},
+        {"sizes", "1,,2",
+         "an item of the list is empty; must be a list of integers from 1 to 4096"},
         {"sizes", "1,", "an item of the list is empty; must be a list of integers from 1 to 4096"},
         {"sizes", ",1", "an item of the list is empty; must be a list of integers from 1 to 4096"},
-        {"sizes", "[1,]", "an item of the list is empty; must be a list of integers from 1 to 4096"},
-        {"sizes", "[1", "[ and ] stand around a list together or not at all; must be a list of "
-                        "integers from 1 to 4096"},
-        {"sizes", "1]", "[ and ] stand around a list together or not at all; must be a list of "
-                        "integers from 1 to 4096"},
-        {"sizes", "[", "[ and ] stand around a list together or not at all; must be a list of "
-                       "integers from 1 to 4096"},
+        {"sizes", "[1,]",
+         "an item of the list is empty; must be a list of integers from 1 to 4096"},
+        {"sizes", "[1",
+         "[ and ] stand around a list together or not at all; must be a list of "
+         "integers from 1 to 4096"},
+        {"sizes", "1]",
+         "[ and ] stand around a list together or not at all; must be a list of "
+         "integers from 1 to 4096"},
+        {"sizes", "[",
+         "[ and ] stand around a list together or not at all; must be a list of "
+         "integers from 1 to 4096"},
         {"sizes", "1,x", "\"x\" does not fit; must be a list of integers from 1 to 4096"},
         {"sizes", "1,0", "\"0\" does not fit; must be a list of integers from 1 to 4096"},
-        {"sizes", "64 010", "\"010\": a leading zero (elsewhere it means octal); must be a list of "
-                            "integers from 1 to 4096"},
+        {"sizes", "64 010",
+         "\"010\": a leading zero (elsewhere it means octal); must be a list of "
+         "integers from 1 to 4096"},
         {"betas", "0.9, 1.5", "\"1.5\" does not fit; must be a list of numbers from 0 to 1"},
-        {"files", "a,,b", "an item of the list is empty; must be a list of words, separated by "
-                          "commas"},
+        {"files", "a,,b",
+         "an item of the list is empty; must be a list of words, separated by "
+         "commas"},
     };
     struct conf c = {0};
-    TEST("lists, with commas, blanks and brackets")
-    {
+    TEST ("lists, with commas, blanks and brackets") {
         for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
             memset(&c.sizes, 0, sizeof c.sizes);
             CHECK(parse("sizes", same[i], &c, a) == ERR_OK);
@@ -314,8 +324,7 @@ static void test_lists(struct arena *a)
             CHECK(parse("files", none[i], &c, a) == ERR_OK && c.files.n == 0);
         }
     }
-    TEST("wrong lists are refused, the item named")
-    {
+    TEST ("wrong lists are refused, the item named") {
         for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
             CHECK(parse(bad[i].key, bad[i].text, &c, a) == ERR_USAGE);
             CHECK_STR(err_text(), bad[i].words);
@@ -333,8 +342,7 @@ static void test_lists(struct arena *a)
 
 static void test_tables(struct arena *a)
 {
-    TEST("defaults fill the whole struct")
-    {
+    TEST ("defaults fill the whole struct") {
         struct conf c;
         memset(&c, 0xA5, sizeof c);
         CHECK(opt_defaults(opts, &c, a) == ERR_OK);
@@ -343,8 +351,7 @@ static void test_tables(struct arena *a)
         CHECK(c.betas.n == 2 && c.betas.v[1] == 0.999 && c.files.n == 0);
         CHECK_STR(c.path, "x.txt");
     }
-    TEST("keys are found by name and alias in any case")
-    {
+    TEST ("keys are found by name and alias in any case") {
         struct opt t[] = {opts[4], opts[1], {.type = OPT_END}};
         t[0].aliases = "learning_rate max_lr";
         CHECK(opt_find(t, "LR") == &t[0] && opt_find(t, "max_lr") == &t[0]);
@@ -352,8 +359,7 @@ static void test_tables(struct arena *a)
         CHECK(!opt_find(t, "learning") && !opt_find(t, "rate") && !opt_find(t, "") &&
               !opt_find(t, "learning_rate max_lr") && !opt_find(NULL, "x"));
     }
-    TEST("help names key, default, meaning, what is allowed and other spellings, in columns")
-    {
+    TEST ("help names key, default, meaning, what is allowed and other spellings, in columns") {
         struct opt t[] = {opts[1], opts[9], opts[7], opts[4], {.type = OPT_END}};
         t[0].aliases = "n_steps iterations";
         t[2].flags = OPT_REQUIRED;
@@ -361,13 +367,14 @@ static void test_tables(struct arena *a)
         t[1].help = "the rule by which weights move, out of those that this program knows by heart";
         struct text out = {0};
         opt_help(t, &out, a);
-        CHECK_STR(out.s,
-                  "  steps = 100      steps to run; an integer from 1 to 1000000; also written "
-                  "n_steps iterations\n"
-                  "  type = AdamW     the rule by which weights move, out of those that this program "
-                  "knows by heart;\n"
-                  "                   one of: AdamW, SGD, one_bit-adam\n"
-                  "  name (required)  a name; a text\n");
+        CHECK_STR(
+            out.s,
+            "  steps = 100      steps to run; an integer from 1 to 1000000; also written "
+            "n_steps iterations\n"
+            "  type = AdamW     the rule by which weights move, out of those that this program "
+            "knows by heart;\n"
+            "                   one of: AdamW, SGD, one_bit-adam\n"
+            "  name (required)  a name; a text\n");
         text_clear(&out);
     }
 }
@@ -409,8 +416,7 @@ static void test_table_check(struct arena *a)
     t[9][0].dflt = NULL;
     t[10][0].dflt = "x";
     t[11][0].help = "";
-    TEST("a sound table passes its check, a broken one does not")
-    {
+    TEST ("a sound table passes its check, a broken one does not") {
         CHECK(opt_check_table(opts, a) == ERR_OK);
         for (int i = 0; i < 12; i++) {
             CHECK(opt_check_table(t[i], a) == ERR_INTERNAL);

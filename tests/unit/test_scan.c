@@ -10,7 +10,10 @@ struct bytes {
     const char *s;
     size_t n;
 };
-#define B(literal) {literal, sizeof(literal) - 1}
+#define B(literal)                                                                                 \
+    {                                                                                              \
+        literal, sizeof(literal) - 1                                                               \
+    }
 
 /* Scan an exact heap copy, so that a sanitizer sees a read beyond the end; then iniparser. */
 static int scan_bytes(const char *s, size_t n, struct arena *a, struct scan *out)
@@ -82,20 +85,21 @@ static void test_refused(struct arena *a)
         {B("[a]\nk =\n"), "job.ini:2: k has no value; write k = \"\" if an empty one is meant"},
         {B("[a]\nk = # 1\n"), "job.ini:2: k has no value; write k = \"\" if an empty one is meant"},
         {B("[a]\nk =;1\n"), "job.ini:2: ; without a blank before it: \";1\"; quote the value"},
-        {B("[a]\nk = data/#1.txt\n"),
-         "job.ini:2: # without a blank before it: \"data/#1.txt\"; quote the value if it belongs to "
-         "it, put a blank before it if it begins a comment"},
-        {B("[a]\nk = a;b\n"),
-         "job.ini:2: ; without a blank before it: \"a;b\"; quote the value if it belongs to it, put "
-         "a blank before it if it begins a comment"},
-        {B("[a]\nk = a \"b # c\"\n"), "job.ini:2: # inside quotes that do not stand around the whole "
-                                      "value: \"a \"b # c\"\""},
+        {B("[a]\nk = data/#1.txt\n"), "job.ini:2: # without a blank before it: \"data/#1.txt\"; "
+                                      "quote the value if it belongs to "
+                                      "it, put a blank before it if it begins a comment"},
+        {B("[a]\nk = a;b\n"), "job.ini:2: ; without a blank before it: \"a;b\"; quote the value if "
+                              "it belongs to it, put "
+                              "a blank before it if it begins a comment"},
+        {B("[a]\nk = a \"b # c\"\n"),
+         "job.ini:2: # inside quotes that do not stand around the whole "
+         "value: \"a \"b # c\"\""},
         {B("[a]\nk = \"abc\n"), "job.ini:2: no closing \": \"abc"},
         {B("[a]\nk = 'it\n"), "job.ini:2: no closing ': 'it"},
         {B("[a]\nk = \"\n"), "job.ini:2: no closing \": \""},
-        {B("[a]\nk = \"a\" b\n"),
-         "job.ini:2: text behind the closing quote: \"b\"; quotes stand around the whole value, and "
-         "a comment after a blank"},
+        {B("[a]\nk = \"a\" b\n"), "job.ini:2: text behind the closing quote: \"b\"; quotes stand "
+                                  "around the whole value, and "
+                                  "a comment after a blank"},
         {B("[a]\nk = \"a\"# b\n"),
          "job.ini:2: text behind the closing quote: \"# b\"; quotes stand around the whole value, "
          "and a comment after a blank"},
@@ -105,17 +109,16 @@ static void test_refused(struct arena *a)
         {B("[a]\nk = \"a\\n\"\n"), "job.ini:2: a \\ inside quotes; there are no escapes, write the "
                                    "value without quotes"},
     };
-    TEST("each thing that iniparser misreads is refused by line, in words")
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
-        check_refused(a, row[i].in, row[i].message);
+    TEST ("each thing that iniparser misreads is refused by line, in words")
+        for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
+            check_refused(a, row[i].in, row[i].message);
 }
 
 static void test_lengths(struct arena *a)
 {
     char line[1200], message[200];
     struct scan s;
-    TEST("a line has at most 1,000 bytes, a value 900, a name 90")
-    {
+    TEST ("a line has at most 1,000 bytes, a value 900, a name 90") {
         int n = snprintf(line, sizeof line, "[a]\nk = 1 # ");
         memset(line + n, 'x', sizeof line - (size_t)n);
         CHECK(scan_bytes(line, 4 + 1000, a, &s) == ERR_OK);
@@ -139,8 +142,8 @@ static void test_lengths(struct arena *a)
         CHECK(scan_bytes(line, 92, a, &s) == ERR_OK);
         line[91] = 'x';
         line[92] = ']';
-        snprintf(message, sizeof message,
-                 "job.ini:1: section [%.60s]: a name has at most 90 bytes", line + 1);
+        snprintf(message, sizeof message, "job.ini:1: section [%.60s]: a name has at most 90 bytes",
+                 line + 1);
         check_refused(a, (struct bytes){line, 93}, message);
     }
 }
@@ -173,28 +176,27 @@ static void test_accepted(struct arena *a)
         {"k = [x] ; a list, not a header", "k", "[x]"},
     };
     static const char *const ends[] = {"", "\n", "\r\n", "\n\n; more\n"};
-    TEST("values, quotes, comments and line ends; iniparser agrees")
-    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
-        for (size_t k = 0; k < sizeof ends / sizeof ends[0]; k++) {
-            char in[300];
-            struct scan s;
-            int n = snprintf(in, sizeof in, "# top\r\n\n[ A.b-c ]  ; comment\n%s%s", row[i].line,
-                             ends[k]);
-            int rc = scan_bytes(in, (size_t)n, a, &s);
-            check_that(rc == ERR_OK, __FILE__, __LINE__, "%s: %s", row[i].line, err_text());
-            if (rc != ERR_OK)
-                continue;
-            CHECK(s.n_sections == 1 && s.n_entries == 1);
-            CHECK_STR(s.sections[0].name, "a.b-c");
-            CHECK(s.sections[0].line == 3);
-            CHECK_STR(s.entries[0].section, "a.b-c");
-            CHECK_STR(s.entries[0].key, row[i].key);
-            CHECK_STR(s.entries[0].value, row[i].value);
-            CHECK_STR(s.entries[0].file, "job.ini");
-            CHECK(s.entries[0].line == 4);
-        }
-    TEST("many sections and keys keep their order and lines")
-    {
+    TEST ("values, quotes, comments and line ends; iniparser agrees")
+        for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
+            for (size_t k = 0; k < sizeof ends / sizeof ends[0]; k++) {
+                char in[300];
+                struct scan s;
+                int n = snprintf(in, sizeof in, "# top\r\n\n[ A.b-c ]  ; comment\n%s%s",
+                                 row[i].line, ends[k]);
+                int rc = scan_bytes(in, (size_t)n, a, &s);
+                check_that(rc == ERR_OK, __FILE__, __LINE__, "%s: %s", row[i].line, err_text());
+                if (rc != ERR_OK)
+                    continue;
+                CHECK(s.n_sections == 1 && s.n_entries == 1);
+                CHECK_STR(s.sections[0].name, "a.b-c");
+                CHECK(s.sections[0].line == 3);
+                CHECK_STR(s.entries[0].section, "a.b-c");
+                CHECK_STR(s.entries[0].key, row[i].key);
+                CHECK_STR(s.entries[0].value, row[i].value);
+                CHECK_STR(s.entries[0].file, "job.ini");
+                CHECK(s.entries[0].line == 4);
+            }
+    TEST ("many sections and keys keep their order and lines") {
         struct text t = {0};
         for (int i = 0; i < 100; i++)
             text_printf(&t, "[s%d]# c\nk = %d\nj%d = x\n\n", i, i, i);
@@ -220,14 +222,12 @@ static void test_compare(struct arena *a)
          "job.ini:3: [a] j = 2: iniparser reads \"3\" here; quote the value"},
         {"[a]\nk = 1\n[b]\n",
          "job.ini:3: [a] j = 2: iniparser reads nothing here; quote the value"},
-        {"[a]\nk = 1\nj = 2\n",
-         "job.ini: iniparser finds 1 sections with 2 keys, not 2 with 2"},
+        {"[a]\nk = 1\nj = 2\n", "job.ini: iniparser finds 1 sections with 2 keys, not 2 with 2"},
         {"[a]\nk = 1\nj = 2\ni = 4\n[b]\n",
          "job.ini: iniparser finds 2 sections with 3 keys, not 2 with 2"},
         {"[a]\nk = 1\nj = 2\nwhat\n[b]\n", "job.ini: iniparser cannot read it"},
     };
-    TEST("a disagreement with iniparser is an error")
-    {
+    TEST ("a disagreement with iniparser is an error") {
         struct scan s;
         CHECK(scan_text("job.ini", text, sizeof text - 1, a, &s, NULL) == ERR_OK);
         CHECK(scan_compare(&s, "job.ini", text, sizeof text - 1) == ERR_OK);
@@ -264,8 +264,7 @@ static bool plain_is_utf8(const unsigned char *s, size_t n)
 
 static void test_utf8(void)
 {
-    TEST("UTF-8 is told as a plain decoder tells it, over all two- and three-byte starts")
-    {
+    TEST ("UTF-8 is told as a plain decoder tells it, over all two- and three-byte starts") {
         int n_bad = 0;
         size_t at;
         for (unsigned v = 0x80; v < 0x100; v++)
@@ -283,9 +282,9 @@ static void test_utf8(void)
 static void test_write(struct arena *a)
 {
     static const char *const fine[] = {
-        "",     "1",     " a ", "a;b",      "#",       "\"x\"",       "'x'", "it's 5\"",
-        "$x",   "a\\b",  "[x]", "a = b",    "'\"",     "\xEA\xB0\x80", ";'",  "\"a\" b",
-        "$$ $", "a\tb",  "\t",  "say \"x;", "x\"y'",
+        "",         "1",       " a ",  "a;b",  "#",     "\"x\"",    "'x'",
+        "it's 5\"", "$x",      "a\\b", "[x]",  "a = b", "'\"",      "\xEA\xB0\x80",
+        ";'",       "\"a\" b", "$$ $", "a\tb", "\t",    "say \"x;", "x\"y'",
     };
     static const struct {
         const char *value, *why;
@@ -294,8 +293,7 @@ static void test_write(struct arena *a)
         {"a;\"'", "no quotes fit"},    {"a;\\", "no quotes fit"},     {"\\", "no quotes fit"},
         {" \\x", "no quotes fit"},     {"\"'", "no quotes fit"},
     };
-    TEST("a value is written so that the scan reads it back, or refused in words")
-    {
+    TEST ("a value is written so that the scan reads it back, or refused in words") {
         for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++) {
             struct text t = {0}, want = {0};
             struct scan s;
@@ -338,8 +336,7 @@ static void test_write(struct arena *a)
 static void test_random(struct arena *a)
 {
     static const char alphabet[] = "ab=  \"';#[]\\:,$\t.1\n\r";
-    TEST("10,000 random values: nothing is accepted that iniparser reads differently")
-    {
+    TEST ("10,000 random values: nothing is accepted that iniparser reads differently") {
         uint32_t x = 12345;
         int n_accepted = 0;
         for (int i = 0; i < 10000; i++) {
