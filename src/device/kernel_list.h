@@ -7,8 +7,8 @@
 /* y, and pre = the values before act where pre is not NULL.  b may be NULL. */
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
                         const void *x, const void *w, const void *b))
-/* dy (M, N) is destroyed (it becomes the gradient of pre).  dx (M, K) or NULL; dw, db add, or NULL
- * (frozen).  pre as saved, needed unless act is ACT_NONE. */
+/* dy (M, N) becomes the gradient of pre (so nothing happens to it without an activation).
+ * dx (M, K) or NULL; dw, db add, or NULL (frozen).  pre as saved, needed unless act is ACT_NONE. */
 KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre))
 

@@ -103,8 +103,8 @@ struct module *attention_new(struct builder *b, const char *name, const struct b
     struct module *m = module_new(b, name, &attention_ops, &c, sizeof c, N_CHILDREN);
     struct linear_rules in = {.weight = {.kind = INIT_NORMAL, .b = br->std}};
     struct linear_rules out = {.weight = {.kind = INIT_NORMAL, .b = br->proj_std}};
-    m->children[C_ATTN] = linear_new(b, module_path(b, name, "c_attn"), C, 3 * C, br->bias, true,
-                                     ACT_NONE, &in);
+    m->children[C_ATTN] =
+        linear_new(b, module_path(b, name, "c_attn"), C, 3 * C, br->bias, true, ACT_NONE, &in);
     m->children[C_PROJ] =
         linear_new(b, module_path(b, name, "c_proj"), C, C, br->bias, true, ACT_NONE, &out);
     m->n_in = m->n_out = C;

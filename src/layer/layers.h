@@ -46,8 +46,8 @@ struct branch {
 struct module *attention_new(struct builder *b, const char *name, const struct branch *br,
                              int64_t H, float attn_dropout);
 /* c_fc (C, hidden), activation, c_proj. */
-struct module *mlp_new(struct builder *b, const char *name, const struct branch *br,
-                       int64_t hidden, enum act_kind act);
+struct module *mlp_new(struct builder *b, const char *name, const struct branch *br, int64_t hidden,
+                       enum act_kind act);
 
 /* A loss head: output matrix (V, C) and cross-entropy, in chunks of tokens, so that B T V logits
  * are never whole.  tied_row: the row that it shares (NAME.weight becomes its alias), or -1 for its

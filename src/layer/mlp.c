@@ -37,8 +37,8 @@ static void mlp_backward(const struct module *m, struct pass *p, void *dy, void 
 static const struct module_ops mlp_ops = {
     .cls = "MLP", .forward = mlp_forward, .backward = mlp_backward};
 
-struct module *mlp_new(struct builder *b, const char *name, const struct branch *br,
-                       int64_t hidden, enum act_kind act)
+struct module *mlp_new(struct builder *b, const char *name, const struct branch *br, int64_t hidden,
+                       enum act_kind act)
 {
     struct mlp_conf c = {.C = br->C, .hidden = hidden, .dropout = br->dropout};
     struct module *m = module_new(b, name, &mlp_ops, &c, sizeof c, N_CHILDREN);

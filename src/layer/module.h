@@ -37,12 +37,12 @@ struct module_ops {
 struct module {
     const char *name; /* path: "h.0.attn"; "" for the root */
     const struct module_ops *ops;
-    const void *conf;             /* the class's own sizes, in the model's arena */
-    int first_row, n_rows;        /* its own tensors, not its children's */
-    struct module **children;     /* in execution order */
+    const void *conf;         /* the class's own sizes, in the model's arena */
+    int first_row, n_rows;    /* its own tensors, not its children's */
+    struct module **children; /* in execution order */
     int n_children;
-    int64_t n_in, n_out;          /* width of a row of x and y; 0 where it has none */
-    const struct hooks *hooks;    /* NULL: none; set by parallel/ */
+    int64_t n_in, n_out;       /* width of a row of x and y; 0 where it has none */
+    const struct hooks *hooks; /* NULL: none; set by parallel/ */
 };
 
 /* What a module needs to run once. */
@@ -58,7 +58,7 @@ struct pass {
     void *const *weight;  /* by row, compute dtype; valid inside a module's hooks */
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
     const struct batch *batch;
-    float loss_scale; /* 1 / (valid targets of the whole optimizer step, all ranks) */
+    float loss_scale;   /* 1 / (valid targets of the whole optimizer step, all ranks) */
     struct rng_key key; /* of this model, step and purpose: dropout derives its own from it */
     double *loss_sum;   /* host: adds the undivided losses of the batch */
     int64_t *n_correct; /* host: adds right answers (classification); may be NULL */
@@ -87,7 +87,7 @@ void *tape_push(struct pass *p, int64_t n_elem);
 float *tape_push_f32(struct pass *p, int64_t n_elem);
 void *scratch_push(struct pass *p, int64_t n_elem); /* released by mark */
 float *scratch_push_f32(struct pass *p, int64_t n_elem);
-void pass_zero(struct pass *p, void *y, int64_t n_elem); /* y = 0 */
+void pass_zero(struct pass *p, void *y, int64_t n_elem);         /* y = 0 */
 void *pass_at(const struct pass *p, void *base, int64_t n_elem); /* base + n_elem */
 const void *pass_at_const(const struct pass *p, const void *base, int64_t n_elem);
 

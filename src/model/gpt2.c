@@ -12,29 +12,36 @@ struct gpt2_conf {
     double layer_norm_epsilon, initializer_range;
 };
 
-static const char *const activation_words[] = {"gelu_tanh", "gelu_new", "gelu", "relu", "silu",
-                                               NULL};
+static const char *const activation_words[] = {"gelu_tanh", "gelu_new", "gelu",
+                                               "relu",      "silu",     NULL};
 static const enum act_kind activations[] = {ACT_GELU_TANH, ACT_GELU_TANH, ACT_GELU, ACT_RELU,
                                             ACT_SILU};
 
-#define AT(field) .offset = offsetof(struct gpt2_conf, field)
+/* A key with the names that other programs have for it. */
+#define KEY(field, names, kind, flag, dft, lo, hi, text)                                           \
+    {                                                                                              \
+        .name = #field, .aliases = (names), .type = (kind), .flags = (flag),                       \
+        .offset = offsetof(struct gpt2_conf, field), .dflt = (dft), .min = (lo), .max = (hi),      \
+        .help = (text)                                                                             \
+    }
+
 static const struct opt gpt2_opts[] = {
-    {.name = "n_layer", .aliases = "num_hidden_layers", .type = OPT_I64, AT(n_layer), .dflt = "12",
-     .min = 1, .max = 4096, .help = "blocks"},
-    {.name = "n_head", .aliases = "num_attention_heads", .type = OPT_I64, AT(n_head),
-     .dflt = "12", .min = 1, .max = 4096, .help = "attention heads; must divide n_embd"},
-    {.name = "n_embd", .aliases = "hidden_size", .type = OPT_I64, AT(n_embd), .dflt = "768",
-     .min = 1, .max = 131072, .help = "width of the residual stream"},
-    {.name = "n_inner", .aliases = "intermediate_size", .type = OPT_I64, .flags = OPT_AUTO,
-     AT(n_inner), .dflt = "auto", .min = 1, .max = 1048576,
-     .help = "width inside the MLP; auto: 4 n_embd"},
-    {.name = "block_size", .aliases = "n_positions n_ctx max_position_embeddings",
-     .type = OPT_I64, AT(block_size), .dflt = "1024", .min = 1, .max = 1048576,
-     .help = "tokens of a sample, and positions that are learned"},
+    KEY(n_layer, "num_hidden_layers", OPT_I64, 0, "12", 1, 1024, "blocks"),
+    KEY(n_head, "num_attention_heads", OPT_I64, 0, "12", 1, 4096,
+        "attention heads; must divide n_embd"),
+    KEY(n_embd, "hidden_size", OPT_I64, 0, "768", 1, 131072, "width of the residual stream"),
+    KEY(n_inner, "intermediate_size", OPT_I64, OPT_AUTO, "auto", 1, 1048576,
+        "width inside the MLP; auto: 4 n_embd"),
+    KEY(block_size, "n_positions n_ctx max_position_embeddings", OPT_I64, 0, "1024", 1, 1048576,
+        "tokens of a sample, and positions that are learned"),
     I64_AUTO(gpt2_conf, vocab_size, "auto", 1, 16777216,
              "token ids; auto: as many as the data has"),
-    {.name = "activation", .aliases = "activation_function", .type = OPT_ENUM, AT(activation),
-     .dflt = "gelu_tanh", .words = activation_words,
+    {.name = "activation",
+     .aliases = "activation_function",
+     .type = OPT_ENUM,
+     .offset = offsetof(struct gpt2_conf, activation),
+     .dflt = "gelu_tanh",
+     .words = activation_words,
      .help = "of the MLP; gelu_tanh and gelu_new are one"},
     BOOL(gpt2_conf, bias, "true", "biases in linear layers and norms"),
     F64(gpt2_conf, dropout, "0", 0, 0.99, "share dropped wherever GPT-2 drops"),
@@ -42,13 +49,13 @@ static const struct opt gpt2_opts[] = {
     F64_AUTO(gpt2_conf, attn_pdrop, "auto", 0, 0.99, "of the attention weights; auto: dropout"),
     F64_AUTO(gpt2_conf, resid_pdrop, "auto", 0, 0.99,
              "of attention's and the MLP's output; auto: dropout"),
-    {.name = "layer_norm_epsilon", .aliases = "layer_norm_eps", .type = OPT_F64,
-     AT(layer_norm_epsilon), .dflt = "1e-5", .min = 1e-12, .max = 1,
-     .help = "added to the variance in norms"},
+    KEY(layer_norm_epsilon, "layer_norm_eps", OPT_F64, 0, "1e-5", 1e-12, 1,
+        "added to the variance in norms"),
     BOOL(gpt2_conf, tie_word_embeddings, "true", "the output matrix is the embedding"),
     F64(gpt2_conf, initializer_range, "0.02", 0, 10, "standard deviation of the first weights"),
     {.type = OPT_END},
 };
+#undef KEY
 
 enum { LN_1, ATTN, LN_2, MLP, N_BLOCK_CHILDREN };
 
@@ -191,11 +198,11 @@ static struct module *block_new(struct builder *b, const struct gpt2_conf *c, co
     };
     float eps = (float)c->layer_norm_epsilon;
     m->children[LN_1] = layernorm_new(b, module_path(b, name, "ln_1"), br.C, c->bias, eps);
-    m->children[ATTN] = attention_new(b, module_path(b, name, "attn"), &br, c->n_head,
-                                      (float)c->attn_pdrop);
+    m->children[ATTN] =
+        attention_new(b, module_path(b, name, "attn"), &br, c->n_head, (float)c->attn_pdrop);
     m->children[LN_2] = layernorm_new(b, module_path(b, name, "ln_2"), br.C, c->bias, eps);
-    m->children[MLP] = mlp_new(b, module_path(b, name, "mlp"), &br, c->n_inner,
-                               activations[c->activation]);
+    m->children[MLP] =
+        mlp_new(b, module_path(b, name, "mlp"), &br, c->n_inner, activations[c->activation]);
     m->n_in = m->n_out = br.C;
     return m;
 }
@@ -227,9 +234,9 @@ static int64_t gpt2_block_size(const void *conf)
 }
 
 static const char *const gpt2_aliases[] = {
-    "GPT2Block",     "Block",     "GPT2Attention",       "Attention", "GPT2MLP",         "MLP",
-    "GPT2Model",     "GPT2",      "GPT2LMHeadModel",     "GPT2",      "GPT",             "GPT2",
-    "Conv1D",        "Linear",    "CausalSelfAttention", "Attention", NULL,
+    "GPT2Block", "Block",  "GPT2Attention",       "Attention", "GPT2MLP", "MLP",
+    "GPT2Model", "GPT2",   "GPT2LMHeadModel",     "GPT2",      "GPT",     "GPT2",
+    "Conv1D",    "Linear", "CausalSelfAttention", "Attention", NULL,
 };
 
 const struct model_family gpt2_family = {

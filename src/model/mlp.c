@@ -91,17 +91,16 @@ static const struct module_ops mlp_ops = {
 /* hidden and layers become the same list, told in two ways. */
 static int resolve(struct mlp_conf *c, int64_t n_in, int64_t n_out, const char **key)
 {
-    const struct opt_i64s *l = &c->layers;
+    const struct opt_i64s *l = &c->layers, *h = &c->hidden;
     if (l->n > 0) {
         *key = "layers";
         if (l->n < 2 || l->v[0] != n_in || l->v[l->n - 1] != n_out)
-            FAIL(ERR_USAGE, "the widths must begin with the data's %lld inputs and end with its "
-                            "%lld outputs", (long long)n_in, (long long)n_out);
+            FAIL(ERR_USAGE, "the widths go from the data's %lld inputs to its %lld outputs",
+                 (long long)n_in, (long long)n_out);
         struct opt_i64s hidden = {.n = l->n - 2};
-        memcpy(hidden.v, l->v + 1, (size_t)hidden.n * sizeof *hidden.v);
-        if (c->hidden.n > 0 && (c->hidden.n != hidden.n ||
-                                memcmp(c->hidden.v, hidden.v,
-                                       (size_t)hidden.n * sizeof *hidden.v) != 0))
+        size_t n_bytes = (size_t)hidden.n * sizeof *hidden.v;
+        memcpy(hidden.v, l->v + 1, n_bytes);
+        if (h->n > 0 && (h->n != hidden.n || memcmp(h->v, hidden.v, n_bytes) != 0))
             FAIL(ERR_USAGE, "layers and hidden say different things; one of them is enough");
         c->hidden = hidden;
         return ERR_OK;

@@ -7,11 +7,11 @@
 struct model;
 
 struct model_family {
-    const char *name;       /* the word of [model] type */
+    const char *name;           /* the word of [model] type */
     const char *const *aliases; /* class names that users know: "GPT2Block" for "Block"; pairs
                                    alias, class, …, NULL */
-    const char *block_cls;  /* the class that a transformer wrap policy wraps by default */
-    const struct opt *opts; /* keys of [model] for this type */
+    const char *block_cls;      /* the class that a transformer wrap policy wraps by default */
+    const struct opt *opts;     /* keys of [model] for this type */
     size_t conf_bytes;
     /* Check conf against the data, fill in what follows from it (block size, vocabulary), build the
      * tree.  Errors are ERR_USAGE without a place; *key names the offending key.  Local. */
@@ -30,7 +30,7 @@ struct model {
 };
 
 extern const struct model_family gpt2_family, mlp_family;
-extern const struct model_family *const model_list[]; /* NULL-terminated */
+extern const struct model_family *const model_list[];           /* NULL-terminated */
 const struct model_family *model_family_find(const char *type); /* NULL: none.  Local. */
 
 /* Build a model of family from a conf that was read by family->opts.  Local. */

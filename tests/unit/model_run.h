@@ -184,7 +184,8 @@ static inline int run_build(const char *type, const struct sample_shape *shape, 
     REQUIRE(opt_defaults(family->opts, conf, a) == ERR_OK);
     for (; *words; words++) {
         const char *eq = strchr(*words, '=');
-        const struct opt *o = opt_find(family->opts, arena_strndup(a, *words, (size_t)(eq - *words)));
+        const struct opt *o =
+            opt_find(family->opts, arena_strndup(a, *words, (size_t)(eq - *words)));
         if (!o || opt_parse(o, eq + 1, conf, a) != ERR_OK)
             FATAL("%s: %s", *words, o ? err_text() : "no such key");
     }

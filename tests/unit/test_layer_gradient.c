@@ -159,8 +159,7 @@ static void norms(bool bias)
             twice->n_in = twice->n_out = C;
             m = twice;
         }
-        probe = (struct probe){
-            .b = &tokens, .n_x = B * T * C, .n_y = B * T * C, .adds = !fused};
+        probe = (struct probe){.b = &tokens, .n_x = B * T * C, .n_y = B * T * C, .adds = !fused};
         check_gradients(&probe, &b, m);
         arena_destroy(&a);
     }
@@ -172,9 +171,9 @@ static void embedding(int64_t positions, float dropout)
     struct tensor_table table = {.arena = a};
     struct builder b = {.arena = a, .table = &table};
     probe = (struct probe){.b = &tokens, .n_y = B * T * C};
-    check_gradients(&probe, &b,
-                    embedding_new(&b, "wte", positions ? "wpe" : NULL, 10, positions, C, 0.5f,
-                                  dropout));
+    check_gradients(
+        &probe, &b,
+        embedding_new(&b, "wte", positions ? "wpe" : NULL, 10, positions, C, 0.5f, dropout));
     arena_destroy(&a);
 }
 
@@ -277,39 +276,39 @@ static void chunked_head(void)
 
 int main(void)
 {
-    TEST("Linear, both orientations, with and without bias")
-    {
+    TEST ("Linear, both orientations, with and without bias") {
         linear(true, true, ACT_NONE);
         linear(false, true, ACT_NONE);
         linear(true, false, ACT_NONE);
         linear(false, false, ACT_NONE);
     }
-    TEST("Linear with each smooth activation")
-    {
+    TEST ("Linear with each smooth activation") {
         linear(true, true, ACT_GELU);
         linear(true, true, ACT_GELU_TANH);
         linear(false, true, ACT_SILU);
         linear(false, true, ACT_TANH);
     }
-    TEST("LayerNorm, alone and with a residual; its dx adds")
-    {
+    TEST ("LayerNorm, alone and with a residual; its dx adds") {
         norms(true);
         norms(false);
     }
-    TEST("Embedding with repeated ids")
-    {
+    TEST ("Embedding with repeated ids") {
         embedding(T + 2, 0);
         embedding(0, 0);
     }
-    TEST("Embedding with dropout") embedding(T, 0.3f);
-    TEST("Attention and MLP")
-    {
+    TEST ("Embedding with dropout")
+        embedding(T, 0.3f);
+    TEST ("Attention and MLP") {
         branches(true, 0);
         branches(false, 0);
     }
-    TEST("Attention and MLP with dropout") branches(true, 0.25f);
-    TEST("LMHead") lm_head(1);
-    TEST("Loss of classes and of values") losses();
-    TEST("LMHead in several chunks against plain loops") chunked_head();
+    TEST ("Attention and MLP with dropout")
+        branches(true, 0.25f);
+    TEST ("LMHead")
+        lm_head(1);
+    TEST ("Loss of classes and of values")
+        losses();
+    TEST ("LMHead in several chunks against plain loops")
+        chunked_head();
     return check_done();
 }

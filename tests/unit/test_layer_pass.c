@@ -149,21 +149,52 @@ static void poison(struct run *r, const char *tensor, bool training, const char 
     r->p.check = false;
 }
 
+struct keys {
+    const struct pass *p;
+    struct rng_key key[64];
+    int n;
+};
+
+static void collect_key(struct module *m, void *arg)
+{
+    struct keys *all = arg;
+    all->key[all->n++] = module_key(m, all->p);
+}
+
+/* Layers that shared a key would drop the same places. */
+static void dropout_keys(struct model *m, struct run *r)
+{
+    struct keys keys = {.p = &r->p}, later = {.p = &r->p};
+    module_walk(m->root, collect_key, &keys);
+    CHECK(keys.n == 13);
+    for (int i = 0; i < keys.n; i++)
+        for (int j = 0; j < i; j++)
+            CHECK(memcmp(&keys.key[i], &keys.key[j], sizeof keys.key[i]) != 0);
+    struct rng_key kept = r->p.key;
+    r->p.key = rng_key_make(RUN_SEED, 99);
+    module_walk(m->root, collect_key, &later);
+    for (int i = 0; i < keys.n; i++)
+        CHECK(memcmp(&keys.key[i], &later.key[i], sizeof keys.key[i]) != 0);
+    r->p.key = kept;
+}
+
 int main(void)
 {
     struct arena *a = arena_create();
     struct model *m;
     const char *key;
     struct run r;
-    if (RUN_BUILD("gpt2", &text, a, &key, &m, "n_layer=1", "n_head=2", "n_embd=8",
-                  "block_size=4", "tie_word_embeddings=false") != ERR_OK)
+    if (RUN_BUILD("gpt2", &text, a, &key, &m, "n_layer=1", "n_head=2", "n_embd=8", "block_size=4",
+                  "tie_word_embeddings=false") != ERR_OK)
         FATAL("%s", err_text());
     run_init(&r, &m->table, m->root);
-    TEST("hooks fire around every module, in dry runs and on empty batches too") hooks(m, &r, a);
-    TEST("an empty batch runs and adds nothing") empty_batch(&r);
-    TEST("a frozen tensor changes no other gradient") frozen(&r);
-    TEST("check finds the innermost module that made a NaN")
-    {
+    TEST ("hooks fire around every module, in dry runs and on empty batches too")
+        hooks(m, &r, a);
+    TEST ("an empty batch runs and adds nothing")
+        empty_batch(&r);
+    TEST ("a frozen tensor changes no other gradient")
+        frozen(&r);
+    TEST ("check finds the innermost module that made a NaN") {
         for (int training = 0; training < 2; training++) {
             poison(&r, "h.0.mlp.c_fc.weight", training, "h.0.mlp.c_fc");
             poison(&r, "h.0.attn.c_proj.bias", training, "h.0.attn.c_proj");

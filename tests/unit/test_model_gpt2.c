@@ -20,7 +20,7 @@ struct oracle {
 };
 
 static struct oracle o;
-static float want[4 * C * C > V * C ? 4 * C * C : V * C];
+static float want[4 * C * C > V *C ? 4 * C *C : V *C];
 
 #define TINY "n_layer=2", "n_head=4", "n_embd=32", "block_size=32"
 
@@ -75,16 +75,14 @@ static void against_oracle(void)
     float loss;
     safetensors_get(&o.file, "logits", want_logits, ROWS * V);
     safetensors_get(&o.file, "loss", &loss, 1);
-    TEST("logits are PyTorch's")
-    {
+    TEST ("logits are PyTorch's") {
         o.r.p.logits = logits;
         run_pass(&o.r, false, &o.batch, NULL, NULL, NULL, NULL);
         o.r.p.logits = NULL;
         CHECK(o.r.loss == 0);
         CHECK(run_difference(logits, want_logits, ROWS * V) <= 1e-5);
     }
-    TEST("loss and every gradient are PyTorch's")
-    {
+    TEST ("loss and every gradient are PyTorch's") {
         run_zero_grads(&o.r);
         o.r.p.loss_scale = 1.0f / ROWS;
         train(&o.r, &o.batch);
@@ -97,8 +95,7 @@ static void against_oracle(void)
         }
         CHECK(o.m->table.n_rows == 28);
     }
-    TEST("evaluation: the same loss, an empty tape, less memory")
-    {
+    TEST ("evaluation: the same loss, an empty tape, less memory") {
         size_t training_tape = o.r.dry_tape;
         o.r.loss = 0;
         run_pass(&o.r, false, &o.batch, NULL, NULL, NULL, NULL);
@@ -106,8 +103,7 @@ static void against_oracle(void)
         CHECK(o.r.tape.top == 0 && o.r.frames.top == 0 && o.r.s.scratch.top == 0);
         CHECK(o.r.tape.peak == o.r.dry_tape && o.r.dry_tape < training_tape / 2);
     }
-    TEST("short samples: last positions' logits are those of the whole sample")
-    {
+    TEST ("short samples: last positions' logits are those of the whole sample") {
         enum { SHORT = 5 };
         static int32_t ids[B * SHORT];
         static float last[B * V];
@@ -147,8 +143,8 @@ static void cut_batch(struct run *r, const struct batch *b)
     CHECK_NEAR(r->loss / loss, 1, 1e-6);
     for (int i = 0; i < r->table->n_rows; i++) {
         double worst = run_difference(r->grad[i], whole[i], run_elems(r, i));
-        check_that(worst <= 1e-6, __FILE__, __LINE__, "%s: off by %.3g",
-                   r->table->rows[i].name, worst);
+        check_that(worst <= 1e-6, __FILE__, __LINE__, "%s: off by %.3g", r->table->rows[i].name,
+                   worst);
         free(whole[i]);
     }
 }
@@ -162,9 +158,9 @@ static void with_dropout(void)
     run_init(&r, &m->table, m->root);
     oracle_weights(&r);
     r.p.loss_scale = 1.0f / ROWS;
-    TEST("dropout masks do not depend on how the batch is cut") cut_batch(&r, &o.batch);
-    TEST("dropout differs by step, sample and place, and rests in evaluation")
-    {
+    TEST ("dropout masks do not depend on how the batch is cut")
+        cut_batch(&r, &o.batch);
+    TEST ("dropout differs by step, sample and place, and rests in evaluation") {
         struct batch other = o.batch;
         static const int64_t others[B] = {101, 7, 3, 12345678901};
         other.sample = others;
@@ -198,12 +194,10 @@ static void untied(void)
     build(&m, a, "tie_word_embeddings=false");
     run_init(&r, &m->table, m->root);
     for (int i = 0; i < o.m->table.n_rows; i++)
-        oracle_tensor(&o.m->table.rows[i], "weight",
-                      run_weight(&r, o.m->table.rows[i].name));
+        oracle_tensor(&o.m->table.rows[i], "weight", run_weight(&r, o.m->table.rows[i].name));
     memcpy(run_weight(&r, "lm_head.weight"), run_weight(&r, "wte.weight"), V * C * sizeof(float));
     r.p.loss_scale = 1.0f / ROWS;
-    TEST("untied: the two gradients add up to the tied one")
-    {
+    TEST ("untied: the two gradients add up to the tied one") {
         train(&r, &o.batch);
         oracle_tensor(&o.m->table.rows[0], "grad", want);
         float *sum = run_grad(&r, "wte.weight"), *head = run_grad(&r, "lm_head.weight");
@@ -222,8 +216,7 @@ static void names_and_sizes(void)
     struct arena *a = arena_create();
     struct model *m;
     const char *key;
-    TEST("GPT-2 124M has its names, shapes, first values and number of parameters")
-    {
+    TEST ("GPT-2 124M has its names, shapes, first values and number of parameters") {
         struct sample_shape shape = {.kind = SAMPLE_TOKENS, .vocab = 50257};
         CHECK(RUN_BUILD("gpt2", &shape, a, &key, &m, "n_layer=12") == ERR_OK);
         CHECK(tensor_table_elems(&m->table) == 124439808);
@@ -243,8 +236,7 @@ static void names_and_sizes(void)
         CHECK_STR(row[m->table.n_rows - 1].name, "ln_f.bias");
         CHECK(m->table.n_rows == 2 + 12 * 12 + 2);
     }
-    TEST("without biases, with another MLP width and Hugging Face's key")
-    {
+    TEST ("without biases, with another MLP width and Hugging Face's key") {
         CHECK(RUN_BUILD("GPT2", &text, a, &key, &m, TINY, "bias=false", "n_inner=48",
                         "n_positions=16", "vocab_size=300") == ERR_OK);
         CHECK(m->table.n_rows == 2 + 2 * 6 + 1 && tensor_find(&m->table, "ln_f.bias") < 0);
@@ -258,8 +250,7 @@ static void names_and_sizes(void)
         CHECK_NEAR(r.loss / (B * 16), log(300), 0.1); /* untrained: every id is as likely */
         run_clear(&r);
     }
-    TEST("errors name the key and what would do")
-    {
+    TEST ("errors name the key and what would do") {
         CHECK(RUN_BUILD("gpt2", &text, a, &key, &m, "n_head=5") == ERR_USAGE);
         CHECK_STR(key, "n_head");
         CHECK_HAS(err_text(), "n_embd = 768");
@@ -274,8 +265,7 @@ static void names_and_sizes(void)
         CHECK_STR(key, "type");
         CHECK(!m && !model_family_find("gpt3"));
     }
-    TEST("option tables are sound")
-    {
+    TEST ("option tables are sound") {
         for (int i = 0; model_list[i]; i++)
             if (opt_check_table(model_list[i]->opts, a) != ERR_OK)
                 check_that(false, __FILE__, __LINE__, "%s: %s", model_list[i]->name, err_text());
@@ -287,7 +277,8 @@ int main(void)
 {
     oracle_open();
     against_oracle();
-    TEST("gradients do not depend on how the batch is cut") cut_batch(&o.r, &o.batch);
+    TEST ("gradients do not depend on how the batch is cut")
+        cut_batch(&o.r, &o.batch);
     with_dropout();
     untied();
     names_and_sizes();

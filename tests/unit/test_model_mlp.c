@@ -8,8 +8,12 @@ enum { B = 6, N_IN = 5, N_OUT = 3, WIDEST = 8, MAX_LAYERS = 4 };
 static float features[B * N_IN], values[B * N_OUT];
 static const int32_t classes[B] = {0, 2, 1, 1, 0, 2};
 static const int64_t samples[B] = {5, 4, 3, 2, 1, 0};
-static const struct batch batch = {.B = B, .features = features, .targets = classes,
-                                   .values = values, .sample = samples, .n_valid = B};
+static const struct batch batch = {.B = B,
+                                   .features = features,
+                                   .targets = classes,
+                                   .values = values,
+                                   .sample = samples,
+                                   .n_valid = B};
 static const struct sample_shape by_class = {.kind = SAMPLE_CLASS, .n_in = N_IN, .vocab = N_OUT};
 static const struct sample_shape by_value = {
     .kind = SAMPLE_REGRESSION, .n_in = N_IN, .n_out = N_OUT};
@@ -176,19 +180,44 @@ static void against_plain(const char *widths, const char *activation, bool class
     arena_destroy(&a);
 }
 
+/* Loss with weight w[i] moved by d, masks as they are. */
+static double moved_loss(struct run *r, float *w, double d)
+{
+    float kept = *w;
+    *w = (float)((double)kept + d);
+    r->loss = 0;
+    run_pass(r, true, &batch, NULL, NULL, NULL, NULL);
+    *w = kept;
+    return r->loss;
+}
+
+/* Central differences at two steps, as in test_layer_gradient.c, and its tolerance. */
+static void dropped_gradient(struct run *r, const float *got)
+{
+    float *w = run_weight(r, "0.weight"), want[WIDEST * N_IN];
+    for (int i = 0; i < WIDEST * N_IN; i++) {
+        double h = 0.03, near = moved_loss(r, w + i, h) - moved_loss(r, w + i, -h);
+        double far = moved_loss(r, w + i, 2 * h) - moved_loss(r, w + i, -2 * h);
+        want[i] = (float)((8 * near - far) / (12 * h));
+    }
+    CHECK(run_difference(got, want, WIDEST * N_IN) <= 2e-4);
+}
+
 static void dropout(void)
 {
     struct arena *a = arena_create();
     struct model *m;
     const char *key;
     struct run r;
-    if (RUN_BUILD("mlp", &by_class, a, &key, &m, "hidden=8, 8", "dropout=0.3") != ERR_OK)
+    if (RUN_BUILD("mlp", &by_class, a, &key, &m, "hidden=8, 8", "dropout=0.3", "activation=tanh") !=
+        ERR_OK)
         FATAL("%s", err_text());
     run_init(&r, &m->table, m->root);
     float whole[WIDEST * N_IN];
     run_pass(&r, true, &batch, NULL, NULL, NULL, NULL);
     double loss = r.loss;
     memcpy(whole, run_grad(&r, "0.weight"), sizeof whole);
+    dropped_gradient(&r, whole);
     run_zero_grads(&r);
     for (int i = 0; i < B; i++) {
         struct batch one = batch;
@@ -212,8 +241,7 @@ static void names_and_errors(void)
     struct arena *a = arena_create();
     struct model *m;
     const char *key;
-    TEST("names are torch.nn.Sequential's, first values torch.nn.Linear's")
-    {
+    TEST ("names are torch.nn.Sequential's, first values torch.nn.Linear's") {
         CHECK(RUN_BUILD("mlp", &by_value, a, &key, &m, "bias=true") == ERR_OK);
         CHECK(m->table.n_rows == 2 && m->shape.T == 0);
         CHECK(model_block_size(m->family, m->conf) == 0);
@@ -228,8 +256,7 @@ static void names_and_errors(void)
         CHECK_STR(m->table.rows[1].name, "2.weight");
         CHECK(tensor_table_elems(&m->table) == 5 * 4 + 4 * 3);
     }
-    TEST("errors name the key")
-    {
+    TEST ("errors name the key") {
         CHECK(RUN_BUILD("mlp", &by_class, a, &key, &m, "layers=6, 4, 3") == ERR_USAGE);
         CHECK_STR(key, "layers");
         CHECK_HAS(err_text(), "5 inputs");
@@ -247,22 +274,20 @@ int main(void)
     static const char *const acts[] = {"relu", "gelu", "gelu_tanh", "silu", "tanh"};
     rng_fill_normal(rng_key_make(1, 1), 0, B * N_IN, 0, 1, features);
     rng_fill_normal(rng_key_make(2, 1), 0, B * N_OUT, 0, 1, values);
-    TEST("classes: outputs, loss, right answers and gradients, every activation")
-    {
+    TEST ("classes: outputs, loss, right answers and gradients, every activation") {
         for (int i = 0; i < 5; i++)
             against_plain("hidden=8, 7", acts[i], true);
     }
-    TEST("values: outputs, loss and gradients, every activation")
-    {
+    TEST ("values: outputs, loss and gradients, every activation") {
         for (int i = 0; i < 5; i++)
             against_plain("hidden=6, 8, 4", acts[i], false);
     }
-    TEST("a single linear layer")
-    {
+    TEST ("a single linear layer") {
         against_plain("hidden=", "relu", true);
         against_plain("layers=5, 3", "relu", false);
     }
-    TEST("dropout masks do not depend on how the batch is cut") dropout();
+    TEST ("dropout masks do not depend on how the batch is cut")
+        dropout();
     names_and_errors();
     return check_done();
 }
