@@ -92,7 +92,8 @@ void device_close(struct device **dev);
 
 int device_isa_best(void);                 /* of this machine and build.  Local. */
 const char *device_isa_name(int isa);      /* "avx512", "avx2", "base".  Local. */
-const char *device_describe(const struct device *dev, char *buf, size_t cap); /* one line.  Local. */
+/* One line about it, written into buf; returns buf.  Local. */
+const char *device_describe(const struct device *dev, char *buf, size_t cap);
 
 /* Full table for a compute dtype, NULL if the device has none (fp32 is always there).  Local. */
 const struct kernels *device_kernels(const struct device *dev, enum dtype compute);

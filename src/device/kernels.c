@@ -6,9 +6,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define KERNEL(name, args)                                                                         \
-    static void null_##name args                                                                   \
-    {                                                                                              \
-    }
+    static void null_##name args {}
 #define KERNEL_SIZE(name, args)
 #include "device/kernel_list.h"
 #undef KERNEL

@@ -74,8 +74,7 @@ static inline void on_every_device(const char *what, void (*f)(struct stream *s)
                 char name[160];
                 snprintf(name, sizeof name, "%s: %s, %d thread%s, %s product", what,
                          device_isa_name(isa), n, n > 1 ? "s" : "", plain ? "plain" : "best");
-                TEST(name)
-                {
+                TEST (name) {
                     int rc = device_open_cpu(n, isa, plain ? "plain" : "auto", &d);
                     CHECK(rc == ERR_OK);
                     if (rc != ERR_OK)

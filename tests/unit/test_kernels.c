@@ -50,9 +50,15 @@ static void check_sgd(struct stream *s, int64_t n, const struct sgd *h)
 static void optimizers(struct stream *s)
 {
     for (int i = 0; i < N_LENGTHS; i++) {
-        struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3f,
-                          .weight_decay = 0.3f, .grad_scale = 0.7f, .correction1 = 0.19f,
-                          .correction2 = 0.01f, .decoupled = true};
+        struct adamw a = {.lr = 0.1f,
+                          .beta1 = 0.9,
+                          .beta2 = 0.999,
+                          .eps = 1e-3f,
+                          .weight_decay = 0.3f,
+                          .grad_scale = 0.7f,
+                          .correction1 = 0.19f,
+                          .correction2 = 0.01f,
+                          .decoupled = true};
         check_adamw(s, lengths[i], &a);
         a.decoupled = false;
         check_adamw(s, lengths[i], &a);
@@ -269,11 +275,17 @@ static void filling(struct stream *s)
 static void shifts(struct stream *s)
 {
     enum { N = 333 };
-    struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f,
-                      .weight_decay = 0.3f, .grad_scale = 0.7f, .correction1 = 0.19f,
-                      .correction2 = 0.01f, .decoupled = true};
-    struct sgd h = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.2f, .grad_scale = 0.5f,
-                    .nesterov = true};
+    struct adamw a = {.lr = 0.1f,
+                      .beta1 = 0.9,
+                      .beta2 = 0.999,
+                      .eps = 1e-8f,
+                      .weight_decay = 0.3f,
+                      .grad_scale = 0.7f,
+                      .correction1 = 0.19f,
+                      .correction2 = 0.01f,
+                      .decoupled = true};
+    struct sgd h = {
+        .lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.2f, .grad_scale = 0.5f, .nesterov = true};
     float *x[6], *whole[6], *part[6];
     for (int i = 0; i < 6; i++) {
         x[i] = noise_array(N);

@@ -64,7 +64,7 @@ static double product_error(const struct matmul_ops *ops, void *state, const str
     return worst;
 }
 
-static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},    {3, 17, 31},
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},     {3, 17, 31},
                                     {13, 65, 33}, {96, 64, 128}, {97, 33, 257}, {100, 70, 300},
                                     {2, 1030, 5}, {130, 40, 520}};
 
@@ -146,13 +146,13 @@ int main(void)
                 char name[96];
                 snprintf(name, sizeof name, "%s, %s, %d threads: every layout, odd sizes",
                          matmul_list[i]->name, device_isa_name(isa), n);
-                TEST(name) CHECK(in_child(matmul_list[i], isa, n));
+                TEST (name)
+                    CHECK(in_child(matmul_list[i], isa, n));
             }
-    TEST("plain: rows have the same bits alone, together and on two threads")
+    TEST ("plain: rows have the same bits alone, together and on two threads")
         for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
             plain_rows_alone(isa);
-    TEST("a device names what it lacks")
-    {
+    TEST ("a device names what it lacks") {
         struct device *d = NULL;
         CHECK(device_open_cpu(0, device_isa_best(), NULL, &d) == ERR_RESOURCE);
         CHECK_HAS(err_text(), "0 threads");

@@ -72,8 +72,8 @@ const char *device_isa_name(int isa)
 /* mmap: zeroed by the system when first touched, so on the toucher's NUMA node. */
 static void *cpu_alloc(size_t n_bytes)
 {
-    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 

@@ -10,13 +10,13 @@ enum { BLOCK_ROWS = 32, PAD = 16 };
 
 /* One thread's scratch.  Tp and Dp: T and D rounded up to PAD, the padding is zero. */
 struct scratch {
-    float *kt, *vt;   /* (D, Tp) keys and values, transposed */
-    float *kp, *vp;   /* (Tp, Dp) the same as rows */
-    float *dk, *dv;   /* (Tp, Dp) */
-    float *qp, *gp;   /* (BLOCK_ROWS, Dp) queries, gradients of y */
-    float *out;       /* (BLOCK_ROWS, Dp) */
+    float *kt, *vt;       /* (D, Tp) keys and values, transposed */
+    float *kp, *vp;       /* (Tp, Dp) the same as rows */
+    float *dk, *dv;       /* (Tp, Dp) */
+    float *qp, *gp;       /* (BLOCK_ROWS, Dp) queries, gradients of y */
+    float *out;           /* (BLOCK_ROWS, Dp) */
     float *p, *dp, *drop; /* (BLOCK_ROWS, Tp) */
-    float *delta;     /* (BLOCK_ROWS) */
+    float *delta;         /* (BLOCK_ROWS) */
 };
 
 static size_t scratch_floats(const struct attention *a)

@@ -39,8 +39,7 @@ void FN(dropout)(struct stream *s, void *y, const void *x, const struct dropout 
             drop_factors(d, b, i0, m, factor);
 #pragma omp simd
             for (int64_t i = 0; i < m; i++)
-                to[b * n + i0 + i] =
-                    factor[i] == 0.0f ? 0.0f : from[b * n + i0 + i] * factor[i];
+                to[b * n + i0 + i] = factor[i] == 0.0f ? 0.0f : from[b * n + i0 + i] * factor[i];
         }
 }
 

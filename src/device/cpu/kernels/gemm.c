@@ -4,7 +4,9 @@
 #include "device/cpu/kernels/vec.h"
 
 enum {
-    MR = VL == 16 ? 12 : VL == 8 ? 6 : 4,
+    MR = VL == 16  ? 12
+         : VL == 8 ? 6
+                   : 4,
     NR = 2 * VL,
     KC = 256,
     MC = 96, /* a multiple of every MR */
@@ -89,8 +91,7 @@ static void border_tile(const float *a, const float *b, int64_t K, float *c, con
     register_tile(a, b, K, whole, NR, false);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
-            c[i * g->ldc + j] =
-                add ? c[i * g->ldc + j] + whole[i * NR + j] : whole[i * NR + j];
+            c[i * g->ldc + j] = add ? c[i * g->ldc + j] + whole[i * NR + j] : whole[i * NR + j];
 }
 
 /* Rows i0 … i0 + rows - 1 of C, columns j0 … j0 + cols - 1, over one block of K. */

@@ -122,7 +122,7 @@ enum { SUM_COLS = 128, SUM_ROWS = 64 };
  * sums are then added: the same bits for any number of threads. */
 static void column_sums(const struct stream *s, float *db, const float *dy, int64_t M, int64_t N)
 {
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, M * N))
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, M *N))
     for (int64_t c0 = 0; c0 < N; c0 += SUM_COLS) {
         int64_t n = min_i64(SUM_COLS, N - c0);
         float total[SUM_COLS] = {0};

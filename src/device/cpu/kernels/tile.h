@@ -15,11 +15,11 @@ struct tile {
     bool add;
 };
 
+/* Rows of a register tile.  Everything below is Local. */
 enum { TILE_ROWS = VL == 16 ? 8 : 4 };
 
-static inline __attribute__((always_inline)) void tile_block(const struct tile *t, int64_t i0,
-                                                             int64_t j0, const int rows,
-                                                             const int vecs)
+static inline __attribute__((always_inline)) void
+tile_block(const struct tile *t, int64_t i0, int64_t j0, const int rows, const int vecs)
 {
     vf acc[TILE_ROWS][2];
     const float *a = t->a + i0 * t->a_row, *b = t->b + j0;

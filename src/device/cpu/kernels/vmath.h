@@ -97,8 +97,7 @@ static inline __attribute__((always_inline)) float act_value(enum act_kind act, 
     case ACT_GELU:
         return 0.5f * x * (1.0f + erf_f32(x * 0.707106781f));
     case ACT_GELU_TANH:
-        return 0.5f * x *
-               (1.0f + tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f)));
+        return 0.5f * x * (1.0f + tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f)));
     case ACT_SILU:
         return x * sigmoid_f32(x);
     case ACT_TANH:
