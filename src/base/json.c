@@ -2,8 +2,6 @@
  * number is decoded into the place where it stood, so that a node is all that it costs. */
 #include "base/json.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,17 +225,19 @@ static int check_keys(const struct reader *r, const struct json *object)
 {
     const struct json *few[FEW_MEMBERS];
     size_t n = 0, n_members = (size_t)object->n_children;
-    const struct json **sorted = n_members <= FEW_MEMBERS ? few : calloc(n_members, sizeof *sorted);
+    const struct json **sorted = n_members <= FEW_MEMBERS ? few : calloc(n_members, sizeof(void *));
     if (!sorted)
         FAIL(ERR_RESOURCE, "no memory for the names of %zu JSON members", n_members);
     for (const struct json *m = object->child; m; m = m->next)
         sorted[n++] = m;
-    qsort(sorted, n, sizeof *sorted, by_key);
+    qsort(sorted, n, sizeof(void *), by_key);
     int rc = ERR_OK;
     for (size_t i = 1; i < n && rc == ERR_OK; i++)
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0)
-            rc = err_set(ERR_DATA, "JSON: the name \"%.200s\" stands twice in the object that ends "
-                         "at byte %zu", sorted[i]->key, r->at);
+            rc = err_set(ERR_DATA,
+                         "JSON: the name \"%.200s\" stands twice in the object that ends "
+                         "at byte %zu",
+                         sorted[i]->key, r->at);
     if (sorted != few)
         free(sorted);
     return rc;
@@ -312,13 +312,12 @@ static int read_value(struct reader *r, struct json *out)
     case 't':
         out->type = JSON_TRUE;
         return read_word(r, "true");
-    case '-': case '0': case '1': case '2': case '3': case '4':
-    case '5': case '6': case '7': case '8': case '9':
-        out->type = JSON_NUMBER;
-        return read_number(r, &out->text);
-    default:
-        return refuse(r, "where a value has to stand");
     }
+    int c = peek(r);
+    if (c != '-' && (c < '0' || c > '9'))
+        return refuse(r, "where a value has to stand");
+    out->type = JSON_NUMBER;
+    return read_number(r, &out->text);
 }
 
 int json_parse(const char *bytes, size_t n_bytes, struct arena *a, const struct json **out)
@@ -332,86 +331,5 @@ int json_parse(const char *bytes, size_t n_bytes, struct arena *a, const struct 
     if (r.at != n_bytes)
         return refuse(&r, "behind the end of the value");
     *out = root;
-    return ERR_OK;
-}
-
-const struct json *json_get(const struct json *object, const char *key)
-{
-    if (!object || object->type != JSON_OBJECT)
-        return NULL;
-    for (const struct json *m = object->child; m; m = m->next)
-        if (strcmp(m->key, key) == 0)
-            return m;
-    return NULL;
-}
-
-const struct json *json_at(const struct json *array, int i)
-{
-    if (!array || array->type != JSON_ARRAY || i < 0)
-        return NULL;
-    const struct json *j = array->child;
-    while (j && i-- > 0)
-        j = j->next;
-    return j;
-}
-
-static const char *json_key(const struct json *j)
-{
-    return j->key ? j->key : "element";
-}
-
-int json_as_i64(const struct json *j, int64_t *v)
-{
-    if (j->type != JSON_NUMBER)
-        FAIL(ERR_DATA, "JSON: %.200s is not a number", json_key(j));
-    char *end;
-    errno = 0;
-    long long n = strtoll(j->text, &end, 10);
-    if (*end || errno)
-        FAIL(ERR_DATA, "JSON: %.200s = %.60s is not an integer of 64 bits", json_key(j), j->text);
-    *v = n;
-    return ERR_OK;
-}
-
-int json_as_f64(const struct json *j, double *v)
-{
-    if (j->type != JSON_NUMBER)
-        FAIL(ERR_DATA, "JSON: %.200s is not a number", json_key(j));
-    double n = strtod(j->text, NULL);
-    if (!isfinite(n))
-        FAIL(ERR_DATA, "JSON: %.200s = %.60s is too large", json_key(j), j->text);
-    *v = n;
-    return ERR_OK;
-}
-
-static int get_member(const struct json *object, const char *key, const struct json **out)
-{
-    *out = json_get(object, key);
-    if (!*out)
-        FAIL(ERR_DATA, "JSON: \"%s\" is missing", key);
-    return ERR_OK;
-}
-
-int json_get_i64(const struct json *object, const char *key, int64_t *v)
-{
-    const struct json *j;
-    TRY(get_member(object, key, &j));
-    return json_as_i64(j, v);
-}
-
-int json_get_f64(const struct json *object, const char *key, double *v)
-{
-    const struct json *j;
-    TRY(get_member(object, key, &j));
-    return json_as_f64(j, v);
-}
-
-int json_get_string(const struct json *object, const char *key, const char **v)
-{
-    const struct json *j;
-    TRY(get_member(object, key, &j));
-    if (j->type != JSON_STRING)
-        FAIL(ERR_DATA, "JSON: \"%s\" is not a string", key);
-    *v = j->text;
     return ERR_OK;
 }

@@ -4,12 +4,20 @@
 #pragma once
 #include "base/arena.h"
 
-enum json_type { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type {
+    JSON_NULL,
+    JSON_FALSE,
+    JSON_TRUE,
+    JSON_NUMBER,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+};
 
 struct json {
     enum json_type type;
-    const char *key;  /* of a member of an object, else NULL */
-    const char *text; /* number as written, or string decoded (no NUL inside) */
+    const char *key;          /* of a member of an object, else NULL */
+    const char *text;         /* number as written, or string decoded (no NUL inside) */
     const struct json *child; /* first element or member */
     const struct json *next;
     int n_children;
