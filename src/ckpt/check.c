@@ -56,10 +56,10 @@ static int by_name(const void *a, const void *b)
 int arrays_sort(const struct ckpt_array *arrays, int n, struct arena *a, int code,
                 const struct ckpt_array ***sorted)
 {
-    const struct ckpt_array **p = arena_alloc(a, ((size_t)n + 1) * sizeof *p);
+    const struct ckpt_array **p = arena_alloc(a, ((size_t)n + 1) * sizeof(void *));
     for (int i = 0; i < n; i++)
         p[i] = &arrays[i];
-    qsort(p, (size_t)n, sizeof *p, by_name);
+    qsort(p, (size_t)n, sizeof(void *), by_name);
     for (int i = 1; i < n; i++)
         if (by_name(&p[i - 1], &p[i]) == 0)
             FAIL(code, "two arrays are called %s/%s", p[i]->group, p[i]->name);

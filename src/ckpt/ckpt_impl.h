@@ -7,7 +7,7 @@
 #define CKPT_MANIFEST "manifest.json"
 
 enum {
-    CKPT_ALIGN = 4096,      /* every array starts at a multiple of this in the file */
+    CKPT_ALIGN = 4096,       /* every array starts at a multiple of this in the file */
     CKPT_CUT_BYTES = 1 << 20 /* ranges are cut where the file position is a multiple of this */
 };
 
@@ -33,9 +33,9 @@ struct manifest {
     int n_arrays;
     int64_t *offset;           /* (n_arrays) byte in the file */
     struct ckpt_range *ranges; /* by array, then by begin */
-    int64_t *first_range;      /* (n_arrays + 1) array i owns [first_range[i], first_range[i + 1]) */
-    const struct json *meta;   /* when read */
-    const char *meta_text;     /* when written */
+    int64_t *first_range;    /* (n_arrays + 1) array i owns [first_range[i], first_range[i + 1]) */
+    const struct json *meta; /* when read */
+    const char *meta_text;   /* when written */
 };
 
 /* manifest.c: create the file and fsync it.  Local. */

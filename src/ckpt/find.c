@@ -40,8 +40,8 @@ static int find_latest(const char *link, const char *run_dir, struct arena *a, c
         to[n] = 0;
         while (n > 1 && to[n - 1] == '/')
             to[--n] = 0;
-        const char *target = to[0] == '/' ? arena_strdup(a, to)
-                                          : arena_printf(a, "%s/%s", run_dir, to);
+        const char *target =
+            to[0] == '/' ? arena_strdup(a, to) : arena_printf(a, "%s/%s", run_dir, to);
         if (step_complete(target)) {
             *dir = target;
             return ERR_OK;

@@ -1,5 +1,5 @@
-/* The bytes of full.h5 between the arrays: HDF5's own, and what alignment leaves.  Together with the
- * arrays they tile the file, so no byte is without a checksum. */
+/* The bytes of full.h5 between the arrays: HDF5's own, and what alignment leaves.  Together with
+ * the arrays they tile the file, so no byte is without a checksum. */
 #include "ckpt/ckpt_impl.h"
 
 #include "base/file.h"
@@ -51,6 +51,7 @@ int gaps_find(const struct manifest *m, struct arena *a, int code, struct ckpt_g
 {
     struct span *s = NULL;
     TRY(spans_sort(m, a, code, &s));
+    REQUIRE(s);
     int64_t n = 0, at = 0;
     for (int i = 0; i <= m->n_arrays; at = s[i++].end)
         n += n_cuts(s[i].begin - at);

@@ -126,8 +126,8 @@ static int dataset_create(const struct layout *l, const struct ckpt_array *x, in
     hsize_t dim[SHAPE_MAX_DIMS];
     for (int i = 0; i < x->shape.n_dims; i++)
         dim[i] = (hsize_t)x->shape.dim[i];
-    hid_t space = x->shape.n_dims ? H5Screate_simple(x->shape.n_dims, dim, NULL)
-                                  : H5Screate(H5S_SCALAR);
+    hid_t space =
+        x->shape.n_dims ? H5Screate_simple(x->shape.n_dims, dim, NULL) : H5Screate(H5S_SCALAR);
     hid_t group = H5Gopen2(l->file, x->group, H5P_DEFAULT), set = -1;
     if (space >= 0 && group >= 0)
         set = H5Dcreate2(group, x->name, l->type[x->dtype], space, l->links, l->datasets,
@@ -140,8 +140,8 @@ static int dataset_create(const struct layout *l, const struct ckpt_array *x, in
     if (rc == ERR_OK) {
         haddr_t at = H5Dget_offset(set);
         if (at == HADDR_UNDEF || at % CKPT_ALIGN != 0)
-            rc = err_set(ERR_INTERNAL, "HDF5 gives %s/%s no aligned place in %s", x->group,
-                         x->name, l->path);
+            rc = err_set(ERR_INTERNAL, "HDF5 gives %s/%s no aligned place in %s", x->group, x->name,
+                         l->path);
         *offset = (int64_t)at;
     }
     if (set >= 0 && H5Dclose(set) < 0 && rc == ERR_OK)

@@ -79,8 +79,7 @@ static int read_ranges(const struct json *list, struct manifest *m, int i)
         r->array = i;
         if (r->begin != at || r->end <= at || r->end > n_elem || r->end - at > most)
             FAIL(ERR_DATA, "%s/%s: the range [%lld, %lld) does not go on at %lld of %lld", x->group,
-                 x->name, (long long)r->begin, (long long)r->end, (long long)at,
-                 (long long)n_elem);
+                 x->name, (long long)r->begin, (long long)r->end, (long long)at, (long long)n_elem);
         at = r->end;
     }
     if (at != n_elem)
@@ -132,7 +131,7 @@ static int read_file(const struct json *root, struct arena *a, struct manifest *
     TRY(gaps_find(m, a, ERR_DATA, &m->gaps, &m->n_gaps));
     struct ckpt_gap *g = m->gaps;
     for (const struct json *j = gaps->child; j; j = j->next, g++) {
-        int64_t offset, n_bytes;
+        int64_t offset = 0, n_bytes = 0;
         TRY(as_triple(j, &offset, &n_bytes, &g->hash));
         if (offset != g->offset || n_bytes != g->n_bytes)
             FAIL(ERR_DATA, "%lld bytes at %lld where %lld at %lld belong to no array",

@@ -1,4 +1,4 @@
-/* An open checkpoint: checked on opening but for the values, which are checked when they are read. */
+/* An open checkpoint: checked when opened, but for the values, which are checked when read. */
 #include "ckpt/ckpt_impl.h"
 
 #include "base/file.h"

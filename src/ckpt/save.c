@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 struct saving {
-    struct comm *c;           /* borrowed */
+    struct comm *c;            /* borrowed */
     const struct ckpt_save *s; /* borrowed */
-    struct arena *arena;      /* owned; ranges and paths, no values */
-    struct commit commit;     /* rank 0 */
-    struct manifest m;        /* rank 0, but for offset */
-    const char *path;         /* of full.h5 */
+    struct arena *arena;       /* owned; ranges and paths, no values */
+    struct commit commit;      /* rank 0 */
+    struct manifest m;         /* rank 0, but for offset */
+    const char *path;          /* of full.h5 */
     struct ckpt_range *ranges;
     int64_t n_ranges;
 };
@@ -89,8 +89,12 @@ static int seal_layout(struct saving *v, int fd)
 static int prepare(struct saving *v)
 {
     const struct ckpt_save *s = v->s;
-    v->m = (struct manifest){.step = s->step, .run_id = s->run_id, .arrays = s->arrays,
-                             .n_arrays = s->n_arrays, .offset = v->m.offset, .meta_text = s->meta};
+    v->m = (struct manifest){.step = s->step,
+                             .run_id = s->run_id,
+                             .arrays = s->arrays,
+                             .n_arrays = s->n_arrays,
+                             .offset = v->m.offset,
+                             .meta_text = s->meta};
     TRY(commit_begin(&v->commit, v->arena, s->output_dir, s->step,
                      ckpt_bytes(s->arrays, s->n_arrays)));
     TRY(prove_room(v));

@@ -26,8 +26,7 @@ bool step_parse(const char *name, int64_t *step, const char **suffix)
     while (isdigit((unsigned char)*p) && p - name - 5 < MOST_DIGITS)
         *step = *step * 10 + (*p++ - '0');
     *suffix = p;
-    return p > name + 5 &&
-           (!*p || strcmp(p, ".tmp") == 0 || strcmp(p, ".old") == 0);
+    return p > name + 5 && (!*p || strcmp(p, ".tmp") == 0 || strcmp(p, ".old") == 0);
 }
 
 bool step_complete(const char *dir)
