@@ -85,14 +85,23 @@ static const char *type_of(const struct job *j, const struct section_kind *k, co
     return e ? e->value : o->dflt;
 }
 
+/* The row of any variant: for a type like auto, which is none of them and turns out later. */
+static const struct opt *any_variant_row(const struct section_kind *k, const char *key)
+{
+    const struct opt *o = NULL;
+    for (const struct section_variant *v = k->variants; !o && v && v->word; v++)
+        o = v->opts ? opt_find(v->opts, key) : NULL;
+    return o;
+}
+
 /* The row that reads key in [KIND.NAME], or NULL. */
 static const struct opt *find_row(const struct job *j, const struct section_kind *k,
                                   const char *name, const char *key)
 {
     const struct opt *o = opt_find(k->opts, key);
     const struct section_variant *v = find_variant(k, type_of(j, k, name));
-    if (!o && v)
-        o = opt_find(v->opts, key);
+    if (!o)
+        o = v ? opt_find(v->opts, key) : any_variant_row(k, key);
     if (o || name)
         return o;
     int n_names;
@@ -138,16 +147,38 @@ static bool kind_has(const struct section_kind *k, const char *key)
     return has;
 }
 
+static int wrong_type(const struct section_kind *k, const char *key, const char *type)
+{
+    for (const struct section_variant *v = k->variants; v && v->word; v++)
+        if (v->opts && opt_find(v->opts, key))
+            FAIL(ERR_USAGE, "%s belongs to %s = %s, and this is %s = %s", key, k->type_key, v->word,
+                 k->type_key, type);
+    return ERR_OK;
+}
+
+int job_check_type(const struct job *j, const struct section_kind *k, const char *name,
+                   const char *type)
+{
+    const struct section_variant *is = find_variant(k, type);
+    const char *section = job_section_name(j, k->name, name);
+    for (int i = 0; i < j->all.n_entries; i++) {
+        const struct scan_entry *e = &j->all.entries[i];
+        if (strcmp(e->section, section) != 0 || opt_find(k->opts, e->key) ||
+            (is && is->opts && opt_find(is->opts, e->key)))
+            continue;
+        if (wrong_type(k, e->key, type) != ERR_OK)
+            return job_error(j, k->name, name, e->key, "%s", err_text());
+    }
+    return ERR_OK;
+}
+
 /* Say where a key belongs that this section does not have. */
 static int unknown_key(const struct job *j, const struct scan_entry *e,
                        const struct section_kind *k, const char *name,
                        const struct section_kind *const *kinds)
 {
     const char *type = type_of(j, k, name);
-    for (const struct section_variant *v = k->variants; v && v->word; v++)
-        if (opt_find(v->opts, e->key))
-            FAIL(ERR_USAGE, "%s belongs to %s = %s, and this is %s = %s", e->key, k->type_key,
-                 v->word, k->type_key, type);
+    TRY(wrong_type(k, e->key, type));
     const char *near = nearest_key(k, find_variant(k, type), e->key, j->arena);
     for (int i = 0; kinds[i]; i++)
         if (kind_has(kinds[i], e->key))

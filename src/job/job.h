@@ -52,6 +52,12 @@ struct job *job_unpack(const char *bytes, size_t n_bytes, struct arena *a);
  * value must parse, and no key may be set to two values by two spellings in one file.  Local. */
 int job_check(const struct job *j, const struct section_kind *const *kinds);
 
+/* For a section whose type job_check() could not know, since its word (auto) is none of the kind's
+ * variants, and which turned out as type: each of its keys must be the kind's own or this type's.
+ * Local. */
+int job_check_type(const struct job *j, const struct section_kind *k, const char *name,
+                   const char *type);
+
 /* Fill conf from section KIND or, where name is not NULL, [KIND.NAME] over [KIND] over defaults.
  * opts is the table to read with (the kind's own or a variant's).  The job remembers what was
  * read, for job_print_resolved(), job_error() and job_unread().  Local. */

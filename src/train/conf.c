@@ -113,6 +113,9 @@ static int read_data(struct run_conf *c, struct arena *a, const char *name, stru
     if (rc == ERR_USAGE)
         return job_error(c->job, "data", name, key, "%s", err_text());
     TRY(rc);
+    for (const struct section_kind *const *k = run_kinds(a); *k; k++)
+        if (strcmp((*k)->name, "data") == 0)
+            TRY(job_check_type(c->job, *k, name, d->ops->name));
     d->own = arena_alloc(a, d->ops->conf_bytes);
     return job_read(c->job, "data", name, d->ops->opts, d->own);
 }
