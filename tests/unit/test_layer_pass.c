@@ -192,6 +192,8 @@ int main(void)
         hooks(m, &r, a);
     TEST ("an empty batch runs and adds nothing")
         empty_batch(&r);
+    TEST ("every module has its own dropout key, another one each step")
+        dropout_keys(m, &r);
     TEST ("a frozen tensor changes no other gradient")
         frozen(&r);
     TEST ("check finds the innermost module that made a NaN") {
