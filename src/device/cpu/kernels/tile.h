@@ -15,9 +15,9 @@ struct tile {
     bool add;
 };
 
-/* Rows of a register tile.  Everything below is Local. */
 enum { TILE_ROWS = VL == 16 ? 8 : 4 };
 
+/* One register tile, rows and vecs known to the compiler.  Local. */
 static inline __attribute__((always_inline)) void
 tile_block(const struct tile *t, int64_t i0, int64_t j0, const int rows, const int vecs)
 {
@@ -62,6 +62,7 @@ static inline __attribute__((always_inline)) void tile_rows(const struct tile *t
         tile_block(t, i0, j, rows, 1);
 }
 
+/* The whole product.  Local. */
 static inline void tile_product(const struct tile *t)
 {
     int64_t i = 0;

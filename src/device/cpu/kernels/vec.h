@@ -12,6 +12,8 @@ enum { VL = 16 };
 #define vf_set1(a) _mm512_set1_ps(a)
 #define vf_load(p) _mm512_loadu_ps(p)
 #define vf_store(p, v) _mm512_storeu_ps((p), (v))
+typedef __m512i vu;
+#define vu_mul(a, b) _mm512_mul_epu32((a), (b))
 #elif defined __AVX2__ && defined __FMA__
 #include <immintrin.h>
 typedef __m256 vf;
@@ -20,6 +22,8 @@ enum { VL = 8 };
 #define vf_set1(a) _mm256_set1_ps(a)
 #define vf_load(p) _mm256_loadu_ps(p)
 #define vf_store(p, v) _mm256_storeu_ps((p), (v))
+typedef __m256i vu;
+#define vu_mul(a, b) _mm256_mul_epu32((a), (b))
 #else
 typedef float vf __attribute__((vector_size(16)));
 enum { VL = 4 };
@@ -37,6 +41,14 @@ static inline void vf_store(float *p, vf v)
 {
     memcpy(p, &v, sizeof v);
 }
+#ifdef __SSE2__
+#include <immintrin.h>
+typedef __m128i vu;
+#define vu_mul(a, b) _mm_mul_epu32((a), (b))
+#else
+typedef uint64_t vu __attribute__((vector_size(16)));
+#define vu_mul(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
+#endif
 #ifdef __aarch64__
 #include <arm_neon.h>
 #define vf_fma(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
@@ -44,6 +56,9 @@ static inline void vf_store(float *p, vf v)
 #define vf_fma(a, b, c) ((a) * (b) + (c))
 #endif
 #endif
+
+/* vu: VL / 2 lanes of 64 bits; vu_mul multiplies their low halves. */
+typedef uint64_t vu64 __attribute__((vector_size(4 * VL)));
 
 /* Lanes are added as a binary tree. */
 static inline float vf_sum(vf v)
