@@ -286,7 +286,7 @@ int main(void)
         against_plain("hidden=", "relu", true);
         against_plain("layers=5, 3", "relu", false);
     }
-    TEST ("dropout masks do not depend on how the batch is cut")
+    TEST ("dropout: masks do not depend on the cut of the batch, and backward has the same ones")
         dropout();
     names_and_errors();
     return check_done();
