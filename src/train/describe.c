@@ -30,9 +30,9 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
                 r->conf.family->name, (long long)r->plan->n_params, r->plan->n_rows,
                 r->plan->n_units, r->plan->n_units == 1 ? "" : "s");
     describe_data(r, out);
-    text_printf(out, "strategy %s (%s), %d rank%s, %d thread%s each on %s\n", r->policy->name,
-                r->policy->summary, r->plan->size, r->plan->size == 1 ? "" : "s", dev->n_threads,
-                dev->n_threads == 1 ? "" : "s", device_describe(dev, buf, sizeof buf));
+    text_printf(out, "strategy %s (%s), %d rank%s\n", r->policy->name, r->policy->summary,
+                r->plan->size, r->plan->size == 1 ? "" : "s");
+    text_printf(out, "device   %s a rank\n", device_describe(dev, buf, sizeof buf));
     text_printf(out, "batch    %lld samples = %lld a micro-batch of all ranks x %lld accumulated",
                 (long long)(b->micro_global * b->accumulation), (long long)b->micro_global,
                 (long long)b->accumulation);

@@ -90,7 +90,7 @@ static int stop(struct loop *l)
     c->ops->max_i64(c, &hurry, 1);
     if (!hurry && l->saved_step != l->engine->step)
         TRY(save(l));
-    FAIL(ERR_STOPPED, "stopped by %s at step %lld of %lld: %s; the same command goes on from there",
+    FAIL(ERR_STOPPED, "by %s at step %lld of %lld: %s; the same command goes on from there",
          stop_reason(), (long long)l->engine->step, (long long)l->run->batching.total_steps,
          l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
 }

@@ -108,7 +108,7 @@ while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
 done
 kill -USR1 $launcher
 wait $launcher
-[ $? = 75 ] && said "stopped by SIGUSR1" && [ -L "$T/run/latest" ]
+[ $? = 75 ] && said "stopped: by SIGUSR1" && [ -L "$T/run/latest" ]
 ok $? "SIGUSR1 saves and ends with status 75"
 [ "$(grep -c '^stretto: ' "$T/.log")" = 1 ]
 ok $? "in one line"

@@ -1,0 +1,115 @@
+/* Properties of plans for many world sizes, without MPI; every option table of the program.
+ * RUN: -n 1 */
+#include "check.h"
+#include "parallel/plan.h"
+#include "train/conf.h"
+
+static struct model *gpt(struct arena *a, int64_t n_layer, int64_t C)
+{
+    char ini[256];
+    struct job *j;
+    const struct section_kind *const *kinds = run_kinds(a);
+    const struct model_family *f = model_family_find("gpt2");
+    void *conf = arena_alloc(a, f->conf_bytes);
+    const char *key;
+    struct model *m;
+    struct sample_shape shape = {.kind = SAMPLE_TOKENS, .vocab = 256};
+    snprintf(ini, sizeof ini, "[model]\nn_layer = %d\nn_head = 2\nn_embd = %d\nblock_size = 16\n",
+             (int)n_layer, (int)C);
+    REQUIRE(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j) == ERR_OK);
+    REQUIRE(job_read(j, "model", NULL, f->opts, conf) == ERR_OK);
+    REQUIRE(model_build("", f, conf, &shape, a, &key, &m) == ERR_OK);
+    return m;
+}
+
+/* Every element of every tensor is in exactly one unit and owned by exactly one rank. */
+static void check_plan(const struct model *m, const struct plan *p)
+{
+    int64_t end_of_last = 0;
+    for (int u = 0; u < p->n_units; u++) {
+        const struct plan_unit *x = &p->unit[u];
+        CHECK(x->begin == end_of_last && x->begin % BLOCK_ELEMS == 0);
+        CHECK(x->n_elem % BLOCK_ELEMS == 0);
+        CHECK(x->cut[0] == 0 && x->cut[p->size] == x->n_elem);
+        int64_t least = x->n_elem, most = 0;
+        for (int r = 0; r < p->size; r++) {
+            int64_t n = x->cut[r + 1] - x->cut[r];
+            CHECK(n >= 0 && x->cut[r] % BLOCK_ELEMS == 0);
+            least = n < least ? n : least;
+            most = n > most ? n : most;
+        }
+        CHECK(most - least <= BLOCK_ELEMS);
+        end_of_last = x->begin + x->n_elem;
+    }
+    CHECK(end_of_last == p->n_elem);
+    for (int row = 0; row < p->n_rows; row++) {
+        CHECK(p->place[row].begin % BLOCK_ELEMS == 0);
+        int64_t at = 0, begin, end, n = shape_elems(&m->table.rows[row].shape);
+        for (int r = 0; r < p->size; r++) {
+            plan_own_part(p, m, row, r, &begin, &end);
+            if (begin == end)
+                continue;
+            CHECK(begin == at);
+            at = end;
+        }
+        CHECK(at == n);
+    }
+}
+
+static void test_sizes(struct arena *a)
+{
+    struct model *m = gpt(a, 3, 64);
+    TEST("whatever the number of ranks, each element has one unit and one owner")
+    {
+        for (int size = 1; size <= 130; size++)
+            check_plan(m, plan_make(m, policy_find("MULTI_CPU"), NULL, size, a));
+        check_plan(m, plan_make(m, policy_find("MULTI_CPU"), NULL, 10007, a));
+    }
+    TEST("one unit a block and one for the rest; by class names; whole")
+    {
+        const char *const linear[] = {"linear", NULL}, *const none[] = {NULL};
+        CHECK(plan_make(m, policy_find("NO"), NULL, 1, a)->n_units == 4);
+        CHECK(plan_make(m, policy_find("NO"), linear, 1, a)->n_units == 1 + 3 * 4);
+        CHECK(plan_make(m, policy_find("NO"), none, 1, a)->n_units == 1);
+    }
+    TEST("padding is below 0.2 % where tensors are not tiny")
+    {
+        struct model *large = gpt(a, 2, 768);
+        struct plan *p = plan_make(large, policy_find("NO"), NULL, 1, a);
+        CHECK(p->n_params == tensor_table_elems(&large->table));
+        CHECK((double)(p->n_elem - p->n_params) < 0.002 * (double)p->n_params);
+    }
+}
+
+static void test_measure(struct arena *a)
+{
+    struct model *m = gpt(a, 3, 64);
+    struct device *dev;
+    REQUIRE(device_open_cpu(1, device_isa_best(), NULL, &dev) == ERR_OK);
+    TEST("activations grow with the batch, evaluation needs less, an empty batch next to nothing")
+    {
+        struct plan_memory one, four, eval, empty;
+        plan_measure(m, dev, 1, 16, PASS_TRAIN, &one);
+        plan_measure(m, dev, 4, 16, PASS_TRAIN, &four);
+        plan_measure(m, dev, 4, 16, PASS_EVAL, &eval);
+        plan_measure(m, dev, 0, 16, PASS_TRAIN, &empty);
+        CHECK(four.tape_bytes > 3 * one.tape_bytes && four.tape_bytes < 5 * one.tape_bytes);
+        CHECK(eval.tape_bytes < four.tape_bytes);
+        CHECK(empty.tape_bytes < one.tape_bytes);
+    }
+    device_close(&dev);
+}
+
+int main(void)
+{
+    struct arena *a = arena_create();
+    test_sizes(a);
+    test_measure(a);
+    TEST("every option table of the program is sound")
+    {
+        CHECK(job_check_kinds(run_kinds(a), a) == ERR_OK);
+        CHECK_STR(err_text(), "");
+    }
+    arena_destroy(&a);
+    return check_done();
+}
