@@ -91,7 +91,7 @@ trap 'rm -rf "$results"' EXIT
 trap 'exit 130' INT TERM
 
 limit_of() {
-    set -- "$(sed -n 's/.*TIMEOUT: *\([0-9][0-9]*\).*/\1/p' "$1" | head -1)"
+    set -- "$(sed -n 's/^ *[/#*].*TIMEOUT: *\([0-9][0-9]*\).*/\1/p' "$1" | head -1)"
     echo "${1:-120}"
 }
 

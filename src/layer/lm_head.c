@@ -55,7 +55,7 @@ static void logits_only(const struct lm_head_conf *c, struct pass *p, const void
     if (B == 0)
         return;
     for (int64_t b = 0; b < (p->last_only ? B : 1); b++) {
-        int64_t row = p->last_only ? b * T + T - 1 : 0;
+        int64_t row = p->last_only ? b * T + (p->n_context ? p->n_context : T) - 1 : 0;
         p->s->k->linear_forward(p->s, &l, pass_at(p, p->logits, b * c->V), NULL,
                                 pass_at_const(p, x, row * c->C), matrix(c, p), NULL);
     }

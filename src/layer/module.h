@@ -63,6 +63,7 @@ struct pass {
     double *loss_sum;   /* host: adds the undivided losses of the batch */
     int64_t *n_correct; /* host: adds right answers (classification); may be NULL */
     void *logits;       /* wanted logits: (B T or B, V) or NULL; no loss then, eval mode only */
+    int64_t n_context;  /* last_only: tokens of a sample that are text, the rest is padding; 0: T */
     bool last_only;     /* logits of each sample's last position only: (B, V) */
     const char *bad;    /* out: name of the first module with a NaN in y, if check */
 };

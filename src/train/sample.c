@@ -67,16 +67,27 @@ static int first_ids(const struct engine *e, const struct sample_conf *c, int32_
     return rc;
 }
 
-static void next_logits(struct engine *e, const int32_t *ids, int64_t n, void *dev_logits,
-                        float *logits)
+/* Products are prepared once for each number of rows, so the text is padded to a few lengths: behind
+ * its end, where causal attention does not look. */
+static int64_t padded(int64_t n, int64_t T)
+{
+    enum { STEP = 32 };
+    int64_t up = (n + STEP - 1) / STEP * STEP;
+    return up < T ? up : T;
+}
+
+/* ids has room for padding behind its n tokens. */
+static void next_logits(struct engine *e, int32_t *ids, int64_t n, void *dev_logits, float *logits)
 {
     int64_t T = e->run->model->shape.T, V = e->run->model->shape.vocab, sample = 0;
-    int64_t used = n < T ? n : T;
-    const struct batch b = {.B = 1, .T = used, .ids = ids + n - used, .sample = &sample};
+    int64_t used = n < T ? n : T, length = padded(used, T);
+    memset(ids + n, 0, (size_t)(length - used) * sizeof *ids);
+    const struct batch b = {.B = 1, .T = length, .ids = ids + n - used, .sample = &sample};
     struct pass p = engine_pass(e, false, 0);
     p.batch = &b;
     p.logits = dev_logits;
     p.last_only = true;
+    p.n_context = used;
     module_forward(e->run->model->root, &p, NULL, NULL);
     e->dev->mem->to_host(&e->stream, logits, dev_logits, (size_t)V * sizeof *logits);
 }
@@ -91,7 +102,7 @@ int sample_text(struct engine *e, const struct sample_conf *c, struct text *out,
     int64_t n;
     TRY(first_ids(e, c, &ids, &n));
     size_t row = (size_t)e->run->model->shape.vocab * sizeof(float);
-    int32_t *all = realloc(ids, (size_t)(n + c->tokens) * sizeof *ids);
+    int32_t *all = realloc(ids, (size_t)(n + c->tokens + e->run->model->shape.T) * sizeof *ids);
     float *logits = malloc(row), *room = malloc(row);
     void *dev_logits = e->dev->mem->alloc(row);
     if (!all || !logits || !room || !dev_logits)
