@@ -21,8 +21,9 @@ static void print_usage(FILE *to)
             "  stretto --version\n\n"
             "Train on 4 ranks:  mpirun -n 4 stretto train JOB.ini\n"
             "Under Slurm:       srun --mpi=pmix -n 4 stretto train JOB.ini\n\n"
-            "Exit status: 0 done; 2 command line or job file; 3 data or checkpoint; 4 memory, disk\n"
-            "or device; 5 training diverged; 6 communication; 70 internal; 75 stopped early, saved\n");
+            "Exit status: 0 done; 2 command line or job file; 3 data or checkpoint; 4 memory,\n"
+            "disk or device; 5 training diverged; 6 communication; 70 internal; 75 stopped\n"
+            "early, saved\n");
 }
 
 static int help_section(struct cli *c, const char *name)

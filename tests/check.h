@@ -3,7 +3,7 @@
  *     TEST("what is proved") { CHECK(x == 1); CHECK_NEAR(a, b, 1e-6); }
  *     return check_done();
  *
- * On several ranks only rank 0 prints (check_rank is set by the test), failures print everywhere. */
+ * On several ranks only rank 0 prints (the test sets check_rank); failures print everywhere. */
 #pragma once
 #include <math.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* CLOCK_MONOTONIC as seconds. */
 #include "base/clock.h"
 
 #include <time.h>

@@ -1,4 +1,4 @@
-/* Philox 4x32-10 with Box-Muller: number i comes from block i / 4, so ranges may be cut anywhere. */
+/* Philox 4x32-10 with Box-Muller: number i is of block i / 4, so ranges may be cut anywhere. */
 #include "base/rng.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* stretto generate: text from a checkpoint.  Needs no data file: the checkpoint has the vocabulary. */
+/* stretto generate: text from a checkpoint, which has the vocabulary too: no data file is needed. */
 #include "cli/cli.h"
 
 #include "train/sample.h"

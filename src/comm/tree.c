@@ -1,7 +1,7 @@
-/* The fixed binary tree over the rank index, S(a,b) = S(a,m) + S(m,b) with m = a + the largest power
- * of two below b - a, as an exchange: every subtree keeps the whole vector's partial sum spread over
- * its ranks by chunks, and two subtrees join by sending each chunk to one of its two holders.  For a
- * power of two this is recursive halving with neighbours first: log2 P messages a rank. */
+/* The fixed binary tree over the rank index, S(a,b) = S(a,m) + S(m,b) with m = a + the largest
+ * power of two below b - a, as an exchange: every subtree keeps the whole vector's partial sum
+ * spread over its ranks by chunks, and two subtrees join by sending each chunk to one of its two
+ * holders.  For a power of two this is recursive halving, neighbours first: log2 P messages. */
 #include "comm/comm_impl.h"
 
 #include <stdlib.h>

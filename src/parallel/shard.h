@@ -28,7 +28,7 @@ struct shard {
 
 struct shard_conf {
     int n_states;
-    bool sync_each_batch; /* sum over the ranks at every micro-step: bitwise as sharded strategies */
+    bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded strategies do */
 };
 
 /* Memory for the plan's arrays, zeroed, and hooks on the model's units.  ERR_RESOURCE.  Local. */

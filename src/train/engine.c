@@ -3,7 +3,6 @@
 
 #include "base/hash.h"
 #include "train/save.h"
-#include "train/stop.h"
 #include <stdlib.h>
 
 static int take(struct engine *e, size_t n_bytes, void **out)
@@ -132,7 +131,7 @@ void engine_draw(struct engine *e, struct window *w)
     int64_t begin, end;
     sampler_share(w->n, c->rank, c->size, &begin, &end);
     w->n_valid = feed_count(&e->train, w->epoch, w->begin + begin, end - begin);
-    int64_t control[2] = {w->n_valid, stop_wanted()};
+    int64_t control[2] = {w->n_valid, stop_wanted(&e->stop)};
     e->run->comm->ops->sum_i64(e->run->comm, control, 2);
     w->n_valid = control[0];
     w->stop = control[1] > 0;
@@ -260,7 +259,7 @@ void engine_eval(struct engine *e, int64_t n_batches, struct eval_report *out)
         p.n_correct = &counts[1];
         counts[0] += p.batch->n_valid;
         module_forward(e->run->model->root, &p, NULL, NULL);
-        stop = stop_wanted();
+        stop = stop_wanted(&e->stop);
         c->ops->max_i64(c, &stop, 1);
     }
     c->ops->sum_i64(c, counts, 2);

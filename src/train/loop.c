@@ -6,7 +6,6 @@
 #include "train/output.h"
 #include "train/sample.h"
 #include "train/save.h"
-#include "train/stop.h"
 
 struct loop {
     struct run *run;
@@ -85,13 +84,13 @@ static int after_step(struct loop *l, const struct step_report *s)
 static int stop(struct loop *l)
 {
     struct comm *c = l->run->comm;
-    double left = stop_grace_s(), need = l->save_s < 0 ? 0.5 : 1.5 * l->save_s;
+    double left = stop_grace_s(&l->engine->stop), need = l->save_s < 0 ? 0.5 : 1.5 * l->save_s;
     int64_t hurry = left < need || l->run->conf.main.on_stop == ON_STOP_DISCARD;
     c->ops->max_i64(c, &hurry, 1);
     if (!hurry && l->saved_step != l->engine->step)
         TRY(save(l));
     FAIL(ERR_STOPPED, "by %s at step %lld of %lld: %s; the same command goes on from there",
-         stop_reason(), (long long)l->engine->step, (long long)l->run->batching.total_steps,
+         stop_reason(&l->engine->stop), (long long)l->engine->step, (long long)l->run->batching.total_steps,
          l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
 }
 
@@ -134,7 +133,7 @@ int loop_train(struct run *run, struct device *dev, const char *job_text)
         rc = comm_agree(run->comm, metrics_open(&l.metrics, run, run->resume.metrics_bytes,
                                                 run->arena));
     if (rc == ERR_OK) {
-        stop_set_limit(run->conf.main.time_limit);
+        stop_init(&l.engine->stop, run->conf.main.time_limit);
         rc = train(&l);
         metrics_close(&l.metrics);
     }

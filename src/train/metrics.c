@@ -68,11 +68,11 @@ static void say_progress(struct metrics *m, const struct engine *e, const struct
     double rate = dt > 0 ? (double)(e->tokens - m->last_tokens) / dt : 0;
     m->step_s = n_steps > 0 ? dt / (double)n_steps : m->step_s;
     bool words = e->run->model->shape.kind == SAMPLE_TOKENS;
-    double left = (now - m->start_s) / (double)(e->step - m->first_step) * (double)(total - e->step);
+    double a_step = (now - m->start_s) / (double)(e->step - m->first_step);
     snprintf(out, sizeof out, "step %*lld/%lld  loss %.4f  lr %.2e  norm %.3f  %.*f %s/s  ETA %s",
              (int)snprintf(NULL, 0, "%lld", (long long)total), (long long)e->step,
              (long long)total, s->loss, s->lr, s->grad_norm, rate < 100 ? 1 : 0, rate,
-             words ? "tokens" : "targets", text_duration(eta, left));
+             words ? "tokens" : "targets", text_duration(eta, a_step * (double)(total - e->step)));
     if (m->terminal)
         printf("\r\033[K%s", out);
     else

@@ -11,5 +11,5 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
  * what it holds.  ERR_DATA.  Local. */
 int save_load(struct engine *e, const struct ckpt *k);
 
-/* Weights only, for eval and generate.  As above. */
+/* Weights only, for eval and generate; otherwise the same.  Local. */
 int save_load_weights(struct engine *e, const struct ckpt *k);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 static volatile sig_atomic_t stop_signal;
-static double stop_start_s, stop_limit_s, stop_signal_s;
 
 static void on_signal(int number)
 {
@@ -15,7 +14,6 @@ static void on_signal(int number)
 
 void stop_install(void)
 {
-    stop_start_s = clock_now_s();
     const int caught[] = {SIGINT, SIGTERM, SIGUSR1};
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -24,24 +22,24 @@ void stop_install(void)
     }
 }
 
-void stop_set_limit(double seconds)
+void stop_init(struct stop *s, double limit_s)
 {
-    stop_limit_s = seconds;
+    *s = (struct stop){.start_s = clock_now_s(), .limit_s = limit_s};
 }
 
-static bool limit_passed(void)
+static bool limit_passed(const struct stop *s)
 {
-    return stop_limit_s > 0 && clock_now_s() - stop_start_s > stop_limit_s;
+    return s->limit_s > 0 && clock_now_s() - s->start_s > s->limit_s;
 }
 
-bool stop_wanted(void)
+bool stop_wanted(struct stop *s)
 {
-    if (stop_signal && stop_signal_s <= 0)
-        stop_signal_s = clock_now_s();
-    return stop_signal || limit_passed();
+    if (stop_signal && s->asked_s <= 0)
+        s->asked_s = clock_now_s();
+    return stop_signal || limit_passed(s);
 }
 
-const char *stop_reason(void)
+const char *stop_reason(const struct stop *s)
 {
     switch (stop_signal) {
     case SIGINT:
@@ -51,14 +49,14 @@ const char *stop_reason(void)
     case SIGUSR1:
         return "SIGUSR1";
     default:
-        return limit_passed() ? "the time limit" : "a signal to another rank";
+        return limit_passed(s) ? "the time limit" : "a signal to another rank";
     }
 }
 
-double stop_grace_s(void)
+double stop_grace_s(const struct stop *s)
 {
     if (stop_signal != SIGTERM && stop_signal != SIGINT)
         return 1e9;
     double wait = getenv("OMPI_COMM_WORLD_SIZE") ? 1 : 30;
-    return wait - (clock_now_s() - stop_signal_s);
+    return wait - (clock_now_s() - s->asked_s);
 }

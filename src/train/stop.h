@@ -3,16 +3,23 @@
 #pragma once
 #include <stdbool.h>
 
-/* Catch INT, TERM and USR1, and note when this process started.  Local. */
+struct stop {
+    double start_s, limit_s; /* limit 0: none */
+    double asked_s;          /* when a signal was first noticed; 0: never */
+};
+
+/* Catch INT, TERM and USR1.  Local. */
 void stop_install(void);
 
-/* A signal came or the limit (seconds since stop_install, 0: none) has passed.  Local. */
-bool stop_wanted(void);
-void stop_set_limit(double seconds);
+/* Begin to count towards a limit in seconds, 0 for none.  Local. */
+void stop_init(struct stop *s, double limit_s);
+
+/* A signal came or the limit has passed.  Local. */
+bool stop_wanted(struct stop *s);
 
 /* What asked, in a word: "SIGTERM", "the time limit".  Local. */
-const char *stop_reason(void);
+const char *stop_reason(const struct stop *s);
 
 /* Seconds left before a launcher kills this process: unlimited but for SIGINT and SIGTERM, behind
  * which mpirun sends KILL after one second and Slurm after KillWait (30).  Local. */
-double stop_grace_s(void);
+double stop_grace_s(const struct stop *s);

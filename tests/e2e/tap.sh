@@ -22,8 +22,8 @@ now_ms() {
     echo $(($(date +%s%N) / 1000000))
 }
 
-# refused NAME STATUS WORDS COMMAND…: the command ends with STATUS and says exactly one line of ours,
-# with these words in it, within ten times the promised second
+# refused NAME STATUS WORDS COMMAND…: the command ends with STATUS and says exactly one line of
+# ours, with these words in it, within ten times the promised second
 refused() {
     name=$1 want=$2 words=$3
     shift 3

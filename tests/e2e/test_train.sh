@@ -1,6 +1,6 @@
 #!/bin/sh
 # TIMEOUT: 300
-# A run's life from the command line: train, stop, go on, evaluate, write text, diverge, lose a rank.
+# A run's life from the command line: train, stop, go on, evaluate, write, diverge, lose a rank.
 set -u
 . tests/e2e/tap.sh
 . tests/mpi_env.sh
@@ -129,10 +129,11 @@ ok $? "in one line"
 if [ -n "${STRETTO_FAULTS:-}" ]; then
     for where in memory step ckpt.write; do
         rm -rf "$T/run"
-        STRETTO_FAULT=1:$where:fail timeout 60 mpirun -x STRETTO_FAULT -n 3 "$STRETTO_FAULTS" train \
-            "$T/job.ini" >"$T/.log" 2>&1
+        STRETTO_FAULT=1:$where:fail timeout 60 mpirun -x STRETTO_FAULT -n 3 "$STRETTO_FAULTS" \
+            train "$T/job.ini" >"$T/.log" 2>&1
         status=$?
-        [ $status = 4 ] && [ "$(grep -c '^stretto: error: .*fault injected on rank 1' "$T/.log")" = 1 ]
+        said_once=$(grep -c '^stretto: error: .*fault injected on rank 1' "$T/.log")
+        [ $status = 4 ] && [ "$said_once" = 1 ]
         ok $? "rank 1 failing at $where: one line, status 4"
     done
     for where in step ckpt.write ckpt.commit; do

@@ -1,4 +1,4 @@
-/* Collectives over real ranks: every sum bit by bit against the tree spelled out, agreement, splits.
+/* Collectives over real ranks: sums bit by bit against the tree spelled out, agreement, splits.
  * RUN: -n 1
  * RUN: -n 2
  * RUN: -n 3

@@ -101,8 +101,8 @@ static void test_deepspeed(void)
         CHECK(schedule_lr(&c, 1, 1, 0) == 0);
         CHECK_NEAR(schedule_lr(&c, 1, 3, 0), 0.25, 1e-12);
         double p = (6 - 4 + 1) / 8.0;
-        CHECK_NEAR(schedule_lr(&c, 1, 8, 0), 1e-4 + (1 - 1e-4) * (1 + cos(3.14159265358979 * p)) / 2,
-                   1e-12);
+        double want = 1e-4 + (1 - 1e-4) * (1 + cos(3.14159265358979 * p)) / 2;
+        CHECK_NEAR(schedule_lr(&c, 1, 8, 0), want, 1e-12);
     }
 }
 

@@ -1,4 +1,4 @@
-/* A run from a job's text on a communicator of the test's own: what cli/train.c does, in process. */
+/* A run from a job's text on a communicator of the test's own, as cli/train.c makes it. */
 #pragma once
 #include "check.h"
 #include "train/engine.h"
