@@ -1,4 +1,4 @@
-/* stretto generate: text from a checkpoint, which has the vocabulary too: no data file is needed. */
+/* stretto generate: text from a checkpoint.  It has the vocabulary: no data file is needed. */
 #include "cli/cli.h"
 
 #include "train/sample.h"

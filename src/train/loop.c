@@ -90,7 +90,8 @@ static int stop(struct loop *l)
     if (!hurry && l->saved_step != l->engine->step)
         TRY(save(l));
     FAIL(ERR_STOPPED, "by %s at step %lld of %lld: %s; the same command goes on from there",
-         stop_reason(&l->engine->stop), (long long)l->engine->step, (long long)l->run->batching.total_steps,
+         stop_reason(&l->engine->stop), (long long)l->engine->step,
+         (long long)l->run->batching.total_steps,
          l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
 }
 

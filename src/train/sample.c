@@ -67,8 +67,8 @@ static int first_ids(const struct engine *e, const struct sample_conf *c, int32_
     return rc;
 }
 
-/* Products are prepared once for each number of rows, so the text is padded to a few lengths, behind
- * its end where causal attention does not look. */
+/* Products are prepared once for each number of rows, so the text is padded to a few lengths,
+ * behind its end where causal attention does not look. */
 static int64_t padded(int64_t n, int64_t T)
 {
     enum { STEP = 32 };
