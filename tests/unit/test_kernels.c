@@ -142,6 +142,12 @@ static void losses(struct stream *s)
         check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f);
         check_mse(s, sizes[i][0], sizes[i][1]);
     }
+    /* of equal logits the first one is the answer */
+    static const float tie[] = {1.0f, 2.0f, 2.0f, 1.0f, 2.0f, 2.0f};
+    static const int32_t first_then_second[] = {1, 2};
+    int64_t right = 0;
+    s->k->count_correct(s, &right, tie, first_then_second, 2, 3);
+    CHECK(right == 1);
 }
 
 static void check_embedding(struct stream *s, int64_t B, int64_t T, int64_t C, bool place)
