@@ -143,10 +143,12 @@ static void losses(struct stream *s)
         check_mse(s, sizes[i][0], sizes[i][1]);
     }
     /* of equal logits the first one is the answer */
-    static const float tie[] = {1.0f, 2.0f, 2.0f, 1.0f, 2.0f, 2.0f};
-    static const int32_t first_then_second[] = {1, 2};
+    static const float tie[] = {1.0f, 2.0f, 2.0f};
+    static const int32_t first = 1, second = 2;
     int64_t right = 0;
-    s->k->count_correct(s, &right, tie, first_then_second, 2, 3);
+    s->k->count_correct(s, &right, tie, &first, 1, 3);
+    CHECK(right == 1);
+    s->k->count_correct(s, &right, tie, &second, 1, 3);
     CHECK(right == 1);
 }
 
