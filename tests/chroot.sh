@@ -77,7 +77,8 @@ inside() {
 
 prepare() {
     mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev" &&
-        mount -t tmpfs -o size=1g tmpfs "$root/dev/shm" && mount -t tmpfs tmpfs "$root/tmp" || return
+        mount -t tmpfs -o size=1g tmpfs "$root/dev/shm" &&
+        mount -t tmpfs tmpfs "$root/tmp" || return
     cp /etc/resolv.conf "$root/etc/resolv.conf" || return
     # Proxies and certificates of this machine's apt; its answers for the chroot's apt.
     apt-config dump | grep -E '^Acquire::(https?|ftp)::?(Proxy|Timeout|.*CaInfo)' \

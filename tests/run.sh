@@ -13,8 +13,8 @@
 # `# LONG` in a script: only run with STRETTO_LONG=1 (make test-long).
 #
 # A program that crashes, times out, stops before its plan line or ends with a status that its lines
-# do not explain has failed.  The last line is "N passed, N failed[, N skipped]", the status 1 if any
-# failed.
+# do not explain has failed.  The last line is "N passed, N failed[, N skipped]", the status 1 if
+# any failed.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 . tests/mpi_env.sh

@@ -105,7 +105,8 @@ ok $((! $?)) "100 characters of two bytes are 100 columns"
 
 awk 'BEGIN { print "/* L. */"; for (i = 0; i < 800; i++) print "" }' >"$tree/src/base/l.c"
 finds "a file of 801 lines" 'base/l.c: 801 lines'
-awk 'BEGIN { print "/* L. */\nvoid l(void)\n{"; for (i = 0; i < 101; i++) print "    ;"; print "}" }' \
+awk 'BEGIN { print "/* L. */\nvoid l(void)\n{"
+             for (i = 0; i < 101; i++) print "    ;"; print "}" }' \
     >"$tree/src/base/l.c"
 finds "a function of 101 lines" 'base/l.c:105: function of 101 lines'
 echo 'int x;' >"$tree/src/base/n.c"
