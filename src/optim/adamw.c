@@ -36,8 +36,8 @@ static void update(const struct adamw_conf *c, bool decoupled, struct stream *s,
     double t = (double)st->t, b1 = c->betas.v[0], b2 = c->betas.v[1];
     struct adamw h = {
         .lr = (float)st->lr,
-        .beta1 = (float)b1,
-        .beta2 = (float)b2,
+        .beta1 = b1,
+        .beta2 = b2,
         .eps = (float)c->eps,
         .weight_decay = (float)st->weight_decay,
         .grad_scale = st->grad_scale,
