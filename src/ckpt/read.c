@@ -214,6 +214,8 @@ int ckpt_read(const struct ckpt *k, int i, int64_t begin, int64_t end, void *val
     if (begin < 0 || end < begin || end > shape_elems(&x->shape))
         FAIL(ERR_INTERNAL, "elements [%lld, %lld) of %s/%s, which has %lld", (long long)begin,
              (long long)end, x->group, x->name, (long long)shape_elems(&x->shape));
+    if (begin == end)
+        return ERR_OK;
     int64_t low = k->m.first_range[i], high = k->m.first_range[i + 1];
     while (low < high) { /* the first range that ends behind begin */
         int64_t mid = low + (high - low) / 2;

@@ -1,4 +1,4 @@
-/* What the checkpoint tests share: arrays of every dtype, values from a formula, a scratch folder. */
+/* What the checkpoint tests share: arrays of every dtype, values from a formula, a folder. */
 #pragma once
 #include "base/file.h"
 #include "check.h"

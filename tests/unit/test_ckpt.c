@@ -377,6 +377,46 @@ static void full_disk(struct comm *c, const char *dir, const char *options, cons
     }
 }
 
+/* Only a build with faults has these sites; what they leave behind is the same in any build. */
+static void fail_at(struct comm *c, const char *d, int who, const char *site, bool is_saved)
+{
+#ifdef STRETTO_FAULTS
+    char path[MAX_PATH], what[64];
+    snprintf(what, sizeof what, "%d:%s:fail", who, site);
+    setenv("STRETTO_FAULT", what, 1);
+    CHECK(save(c, d, 2, "r", 1, 9) == ERR_RESOURCE);
+    unsetenv("STRETTO_FAULT");
+    CHECK_HAS(err_text(), site);
+    CHECK((strstr(err_text(), "is saved") != NULL) == is_saved);
+    c->ops->barrier(c);
+    CHECK(exists(d, "step-00000002") == is_saved && !exists(d, "step-00000002.tmp"));
+    CHECK(good_seed(join(path, d, "step-00000001")) == 8);
+    c->ops->barrier(c);
+    if (c->rank == 0)
+        CHECK(file_remove_tree(join(path, d, "step-00000002")) == ERR_OK);
+    c->ops->barrier(c);
+#else
+    (void)c, (void)d, (void)who, (void)site, (void)is_saved;
+#endif
+}
+
+static void test_faults(struct comm *c, const char *dir)
+{
+    char d[MAX_PATH];
+    join(d, dir, "limits");
+#ifdef STRETTO_FAULTS
+    const char *name = "a failure at each site: what is saved is whole, the rest is gone";
+#else
+    const char *name = "a failure at each site # SKIP a build without faults";
+#endif
+    TEST (name) {
+        fail_at(c, d, c->size - 1, "ckpt.write", false);
+        fail_at(c, d, 0, "ckpt.commit", false);
+        fail_at(c, d, 0, "ckpt.latest", true);
+        fail_at(c, d, 0, "ckpt.keep", true);
+    }
+}
+
 int main(void)
 {
     struct comm *c;
@@ -394,6 +434,7 @@ int main(void)
     test_keep(c, dir);
     test_refusals(c, dir);
     test_resources(c, dir);
+    test_faults(c, dir);
     full_disk(c, dir, "size=1m", "a checkpoint needs ");
     full_disk(c, dir, "size=64m,nr_inodes=3", "No space left on device");
     c->ops->barrier(c);
