@@ -146,27 +146,30 @@ int comm_same(struct comm *c, uint64_t value, const char *what)
     return ERR_OK;
 }
 
+enum { MOST_SUMS = 4 };
+
+void comm_sum_room(struct comm *c)
+{
+    c->sum_room = calloc((size_t)c->size * MOST_SUMS, sizeof *c->sum_room);
+    c->sum_cut = calloc((size_t)c->size + 1, sizeof *c->sum_cut);
+    if (!c->sum_room || !c->sum_cut)
+        FATAL("out of memory for a communicator");
+}
+
 void comm_sum_f64(struct comm *c, double *v, int n)
 {
-    enum { MOST = 4 };
     if (c->size == 1)
         return;
-    REQUIRE(n <= MOST);
-    double *all = calloc((size_t)c->size * MOST, sizeof *all);
-    int64_t *cut = calloc((size_t)c->size + 1, sizeof *cut);
-    if (!all || !cut)
-        FATAL("out of memory for a sum");
+    REQUIRE(n <= MOST_SUMS);
     for (int r = 0; r <= c->size; r++)
-        cut[r] = (int64_t)r * n;
-    memcpy(all + cut[c->rank], v, (size_t)n * sizeof *v);
-    c->ops->all_gather(c, all, cut, sizeof *all);
+        c->sum_cut[r] = (int64_t)r * n;
+    memcpy(c->sum_room + c->sum_cut[c->rank], v, (size_t)n * sizeof *v);
+    c->ops->all_gather(c, c->sum_room, c->sum_cut, sizeof *v);
     for (int i = 0; i < n; i++) {
         v[i] = 0;
         for (int r = 0; r < c->size; r++)
-            v[i] += all[r * n + i];
+            v[i] += c->sum_room[r * n + i];
     }
-    free(all);
-    free(cut);
 }
 
 void comm_share_bytes(struct comm *c, char **bytes, size_t *n_bytes)

@@ -31,6 +31,8 @@ struct comm {
     const struct comm_ops *ops;
     int rank, size;
     int node_rank, node_size; /* among the ranks that share this one's memory */
+    double *sum_room;                  /* owned: for comm_sum_f64, a step allocates nothing */
+    int64_t *sum_cut;                  /* owned */
     void *impl;                        /* owned by the implementation */
 };
 

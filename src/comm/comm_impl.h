@@ -5,6 +5,9 @@
 /* MPI's world.  Collective on all ranks of the launcher. */
 int comm_mpi_open(struct comm **out);
 
+/* Allocate what comm_sum_f64() needs.  Local. */
+void comm_sum_room(struct comm *c);
+
 /* One exchange of partial sums with a peer: the chunks chunk[first … first + n - 1]. */
 struct tree_edge {
     int peer;

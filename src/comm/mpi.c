@@ -182,6 +182,8 @@ static void mpi_close(struct comm **c)
     else
         MPI_TRY(MPI_Comm_free(&m->comm));
     tree_clear(&m->tree);
+    free((*c)->sum_room);
+    free((*c)->sum_cut);
     free(m->request);
     free(m->count);
     free(m->displ);
@@ -224,6 +226,7 @@ static struct comm *mpi_wrap(MPI_Comm comm, bool is_world)
     MPI_TRY(MPI_Comm_rank(node, &c->node_rank));
     MPI_TRY(MPI_Comm_size(node, &c->node_size));
     MPI_TRY(MPI_Comm_free(&node));
+    comm_sum_room(c);
     tree_init(&m->tree, c->rank, c->size);
     int n_edges = m->tree.n_levels ? m->tree.level_end[m->tree.n_levels - 1] : 0;
     m->request = zeroed((size_t)n_edges + 1, sizeof *m->request);
