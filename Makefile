@@ -80,16 +80,20 @@ FLAGS_device := -fopenmp $(ONEDNN_CFLAGS) $(CBLAS_CFLAGS) \
 	$(if $(filter 1,$(HAVE_ONEDNN)),-DHAVE_ONEDNN) $(if $(filter 1,$(HAVE_CBLAS)),-DHAVE_CBLAS)
 LIBS := $(HDF5_LIBS) $(INIPARSER_LIBS) $(ZLIB_LIBS) $(ONEDNN_LIBS) $(CBLAS_LIBS) -fopenmp -lm
 
-# Kernels are compiled once for every instruction set, and chosen when the program runs.
+# Kernels are compiled once for every instruction set and compute dtype, what is in once/ for every
+# instruction set, and chosen when the program runs.
 MARCH_base :=
 MARCH_avx2 := -march=x86-64-v3
 MARCH_avx512 := -march=x86-64-v4
 KERNEL_FLAGS := $(if $(filter debug%,$(VARIANT)),,-O3) -fno-math-errno -fno-trapping-math
 
 SOURCES := $(wildcard src/*.c src/*/*.c src/device/cpu/*.c)
+DTYPES := f32 bf16
 KERNELS := $(wildcard src/device/cpu/kernels/*.c)
+KERNELS_ONCE := $(wildcard src/device/cpu/kernels/once/*.c)
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) \
-	$(foreach isa,$(ISAS),$(KERNELS:src/%.c=$(BUILD)/%.$(isa).o))
+	$(foreach isa,$(ISAS),$(KERNELS_ONCE:src/%.c=$(BUILD)/%.$(isa).o) \
+	$(foreach dtype,$(DTYPES),$(KERNELS:src/%.c=$(BUILD)/%.$(isa).$(dtype).o)))
 PARTS := $(filter-out $(BUILD)/main.o,$(OBJECTS))
 TESTS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 
@@ -118,14 +122,16 @@ $(BUILD)/stretto: $(OBJECTS) $(BUILD)/parts
 	$(call say,LINK,$@)
 	$(Q)$(MPICC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(OBJECTS) $(LIBS)
 
+# $1: instruction set, $2: .dtype or nothing, $3: the option that says it
 define kernel_rule
-$(BUILD)/device/cpu/kernels/%.$1.o: src/device/cpu/kernels/%.c $(BUILD)/flags
+$(BUILD)/device/cpu/kernels/%.$1$2.o: src/device/cpu/kernels/%.c $(BUILD)/flags
 	@mkdir -p $$(@D)
-	$$(call say,CC,$$< ($1))
-	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(FLAGS_device) $$(KERNEL_FLAGS) $$(MARCH_$1) -DKERNEL_ISA=$1 \
+	$$(call say,CC,$$< ($1$2))
+	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(FLAGS_device) $$(KERNEL_FLAGS) $$(MARCH_$1) -DKERNEL_ISA=$1 $3 \
 		-MMD -MP -c -o $$@ $$<
 endef
-$(foreach isa,$(ISAS),$(eval $(call kernel_rule,$(isa))))
+$(foreach isa,$(ISAS),$(eval $(call kernel_rule,$(isa))) \
+	$(foreach dtype,$(DTYPES),$(eval $(call kernel_rule,$(isa),.$(dtype),-DKERNEL_DTYPE=$(dtype)))))
 
 $(BUILD)/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

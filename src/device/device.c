@@ -12,6 +12,7 @@ void device_close(struct device **dev)
         return;
     if (d->matmul) {
         d->matmul->ops->destroy(&d->matmul->state);
+        free(d->matmul->tiles);
         free(d->matmul);
     }
     free(d);
@@ -20,18 +21,30 @@ void device_close(struct device **dev)
 
 const struct kernels *device_kernels(const struct device *dev, enum dtype compute)
 {
-    return compute == DTYPE_F32 ? dev->kernels : NULL;
+    return compute == DTYPE_F32 ? dev->f32 : compute == DTYPE_BF16 ? dev->bf16 : NULL;
 }
 
 const struct kernels *device_null_kernels(const struct device *dev, enum dtype compute)
 {
-    return compute == DTYPE_F32 ? &dev->null_kernels : NULL;
+    return compute == DTYPE_F32    ? &dev->null_f32
+           : compute == DTYPE_BF16 ? &dev->null_bf16
+                                   : NULL;
 }
 
 const char *device_describe(const struct device *dev, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s, %s, %d thread%s, matrix products by %s", dev->name,
+    snprintf(buf, cap, "%s, %s, %d thread%s, matrix products by %s, bf16 ones %s", dev->name,
              device_isa_name(dev->isa), dev->n_threads, dev->n_threads == 1 ? "" : "s",
-             dev->matmul->ops->name);
+             dev->matmul->ops->name, device_native_bf16(dev) ? "native" : "widened to fp32");
     return buf;
+}
+
+bool device_native_bf16(const struct device *dev)
+{
+    return dev->matmul->ops->bf16 && dev->matmul->ops->bf16(dev->matmul->state);
+}
+
+size_t device_matmul_bytes(const struct device *dev)
+{
+    return dev->matmul->ops->work_bytes(dev->matmul->state) + dev->matmul->tile_bytes;
 }

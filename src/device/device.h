@@ -13,6 +13,7 @@ enum act_kind { ACT_NONE, ACT_RELU, ACT_GELU, ACT_GELU_TANH, ACT_SILU, ACT_TANH 
 /* y (M, N) = act(x (M, K) · W + b (N)); W is (K, N) if in_out (Conv1D), else (N, K) (Linear). */
 struct linear {
     int64_t M, N, K;
+    int64_t ldy; /* elements from a row of y or dy to the next; 0: N.  Only without act. */
     bool in_out;
     enum act_kind act;
 };
@@ -32,6 +33,13 @@ struct attention {
     int64_t q_stride, kv_stride;
     float scale;
     struct dropout drop; /* element (h T + t) T + u of a sample */
+};
+
+/* Rotary positions: head h of token (b, t) lies at x[(b T + t) stride + h D].  Its pair i is
+ * (i, i + D / 2), interleaved: (2 i, 2 i + 1). */
+struct rope {
+    int64_t B, T, n_head, D, stride;
+    bool interleaved, inverse; /* inverse: turn back, which is its backward */
 };
 
 struct adamw {
@@ -73,8 +81,8 @@ struct device {
     int n_threads;
     int isa;              /* instruction set in use, see device_isa_name(); equal on all ranks */
     struct matmul *matmul;        /* owned: the matrix product library's state */
-    const struct kernels *kernels; /* of fp32, for isa */
-    struct kernels null_kernels;  /* do nothing, same sizes: for a dry run */
+    const struct kernels *f32, *bf16; /* for isa */
+    struct kernels null_f32, null_bf16; /* do nothing, same sizes: for a dry run */
 };
 
 /* In-order queue of work with its scratch.  On a CPU calls run at once. */
@@ -94,6 +102,12 @@ int device_isa_best(void);                 /* of this machine and build.  Local.
 const char *device_isa_name(int isa);      /* "avx512", "avx2", "base".  Local. */
 /* One line about it, written into buf; returns buf.  Local. */
 const char *device_describe(const struct device *dev, char *buf, size_t cap);
+/* Whether products of bf16 are the library's own; else both sides are widened by tiles and
+ * multiplied in fp32.  Local. */
+bool device_native_bf16(const struct device *dev);
+/* Bytes that the matrix product library works in now; it grows at the first product of a shape.
+ * Local. */
+size_t device_matmul_bytes(const struct device *dev);
 
 /* Full table for a compute dtype, NULL if the device has none (fp32 is always there).  Local. */
 const struct kernels *device_kernels(const struct device *dev, enum dtype compute);

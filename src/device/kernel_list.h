@@ -2,7 +2,12 @@
  * KERNEL enqueues work on s and cannot fail; KERNEL_SIZE is a pure function of sizes.
  * "adds" means +=; everything else overwrites.  Rows are contiguous.  All are Local.
  * A kernel gives the same bits wherever an element lies in its range, and for every row whatever
- * the number of rows, where the matrix product library does. */
+ * the number of rows, where the matrix product library does.
+ * KERNEL_F32: knows no compute dtype, and is the same in every table of a device. */
+#ifndef KERNEL_F32
+#define KERNEL_F32(name, args) KERNEL(name, args)
+#define KERNEL_F32_IS_KERNEL
+#endif
 
 /* y, and pre = the values before act where pre is not NULL.  b may be NULL. */
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
@@ -22,6 +27,26 @@ KERNEL(layernorm_forward, (struct stream * s, void *y, void *sum, float *mean, f
 KERNEL(layernorm_backward, (struct stream * s, void *dx, float *dw, float *db, const void *dy,
                             const void *x, const void *w, const float *mean, const float *rstd,
                             int64_t rows, int64_t C))
+
+/* The same with y = sum rstd w, rstd = 1 / sqrt(mean(sum²) + eps).
+ * Source: Zhang & Sennrich 2019, arXiv:1910.07467. */
+KERNEL(rmsnorm_forward, (struct stream * s, void *y, void *sum, float *rstd, const void *x,
+                         const void *residual, const void *w, int64_t rows, int64_t C, float eps))
+/* dx and dw add; dw may be NULL. */
+KERNEL(rmsnorm_backward, (struct stream * s, void *dx, float *dw, const void *dy, const void *x,
+                          const void *w, const float *rstd, int64_t rows, int64_t C))
+
+/* table (T, D): cos and sin of t theta^(-2 i / D) as pairs, i from 0 to D / 2 - 1; D is even.
+ * Source: Su et al. 2021, arXiv:2104.09864. */
+KERNEL_F32(rope_table, (struct stream * s, float *table, int64_t T, int64_t D, double theta))
+/* Turn the pairs of x, in place. */
+KERNEL(rope, (struct stream * s, void *x, const float *table, const struct rope *r))
+
+/* y (rows, F) = silu(gate) up, gate_up (rows, 2F) with the gate first. */
+KERNEL(swiglu_forward, (struct stream * s, void *y, const void *gate_up, int64_t rows, int64_t F))
+/* d_gate_up may be gate_up itself. */
+KERNEL(swiglu_backward, (struct stream * s, void *d_gate_up, const void *dy, const void *gate_up,
+                         int64_t rows, int64_t F))
 
 /* y (B, T, C) = wte[ids] + wpe[t]; wpe may be NULL. */
 KERNEL(embedding_forward, (struct stream * s, void *y, const int32_t *ids, const void *wte,
@@ -45,6 +70,8 @@ KERNEL(dropout, (struct stream * s, void *y, const void *x, const struct dropout
                  int64_t n))
 
 KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
+/* y = x in the compute dtype, rounded to nearest even. */
+KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
 
 /* loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
  * scale (softmax - onehot), may be logits itself, or NULL. */
@@ -54,7 +81,7 @@ KERNEL(cross_entropy, (struct stream * s, float *loss, void *dlogits, const void
 KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
              int64_t rows, int64_t N, float scale))
 /* *sum adds x[0] + x[1] + … in that order, in fp64.  sum is host memory, ready at once. */
-KERNEL(sum_f64, (struct stream * s, double *sum, const float *x, int64_t n_elem))
+KERNEL_F32(sum_f64, (struct stream * s, double *sum, const float *x, int64_t n_elem))
 /* *n adds the rows whose largest logit is the target's (the first one, where equal). */
 KERNEL(count_correct, (struct stream * s, int64_t *n, const void *logits, const int32_t *targets,
                        int64_t rows, int64_t V))
@@ -62,13 +89,18 @@ KERNEL(count_correct, (struct stream * s, int64_t *n, const void *logits, const 
 KERNEL(count_nonfinite, (struct stream * s, int64_t *n, const void *x, int64_t n_elem))
 
 /* Flat ranges, fp32. */
-KERNEL(accumulate, (struct stream * s, float *y, const float *x, int64_t n_elem)) /* y += x */
+KERNEL_F32(accumulate, (struct stream * s, float *y, const float *x, int64_t n_elem)) /* y += x */
 /* block[i] = sum of squares of g[1024 i …], in fp64; the last block may be short. */
-KERNEL(square_sums, (struct stream * s, double *block, const float *g, int64_t n_elem))
-KERNEL(adamw, (struct stream * s, float *p, float *m, float *v, const float *g, int64_t n_elem,
-               const struct adamw *h))
-KERNEL(sgd, (struct stream * s, float *p, float *momentum, const float *g, int64_t n_elem,
-             const struct sgd *h)) /* momentum NULL where h->momentum is 0 */
+KERNEL_F32(square_sums, (struct stream * s, double *block, const float *g, int64_t n_elem))
+/* copy: the new p in the compute dtype, or NULL. */
+KERNEL(adamw, (struct stream * s, float *p, float *m, float *v, const float *g, void *copy,
+               int64_t n_elem, const struct adamw *h))
+KERNEL(sgd, (struct stream * s, float *p, float *momentum, const float *g, void *copy,
+             int64_t n_elem, const struct sgd *h)) /* momentum NULL where h->momentum is 0 */
 /* Elements first … first + n_elem - 1 of a tensor by its init rule. */
-KERNEL(fill, (struct stream * s, float *p, const struct init_rule *rule, struct rng_key key,
+KERNEL_F32(fill, (struct stream * s, float *p, const struct init_rule *rule, struct rng_key key,
               int64_t first, int64_t n_elem))
+#ifdef KERNEL_F32_IS_KERNEL
+#undef KERNEL_F32
+#undef KERNEL_F32_IS_KERNEL
+#endif

@@ -1,5 +1,5 @@
 /* Private to device/: matrix products as a table of three functions, so that a build needs no
- * particular library.  C (M, N) = op(A) · op(B) (+ C if accumulate), all fp32, row-major with
+ * particular library.  C (M, N) = op(A) · op(B) (+ C if accumulate) (+ bias), row-major with
  * leading dimensions; M, N, K at least 1.  One thread at a time; inside it uses the device's
  * threads. */
 #pragma once
@@ -11,14 +11,19 @@ struct gemm {
     bool a_trans, b_trans; /* A is stored (K, M); B is stored (N, K) */
     bool accumulate;
     int64_t lda, ldb, ldc;
+    bool bf16;        /* A, B and bias are bf16, and C unless accumulate; else all are fp32 */
+    const void *bias; /* (N) or NULL; never with accumulate */
 };
 
 struct matmul_ops {
     const char *name;
     /* ERR_RESOURCE with the library's words if it does not work here.  Local. */
     int (*create)(int n_threads, int isa, void **state);
-    void (*run)(void *state, const struct gemm *g, const float *A, const float *B, float *C);
+    void (*run)(void *state, const struct gemm *g, const void *A, const void *B, void *C);
     void (*destroy)(void **state);
+    size_t (*work_bytes)(const void *state); /* that it works in now */
+    bool (*bf16)(const void *state);         /* run() takes bf16; NULL: it does not */
+    bool bias;                               /* run() adds it; else its caller does */
 };
 
 extern const struct matmul_ops matmul_plain_ops;
@@ -32,4 +37,6 @@ extern const struct matmul_ops matmul_cblas_ops;
 struct matmul {
     const struct matmul_ops *ops;
     void *state;
+    void *tiles; /* owned: where bf16 is widened; NULL until then */
+    size_t tile_bytes;
 };

@@ -45,7 +45,7 @@ static void update(const struct adamw_conf *c, bool decoupled, struct stream *s,
         .correction2 = c->bias_correction ? (float)(1 - pow(b2, t)) : 1,
         .decoupled = decoupled,
     };
-    s->k->adamw(s, p, state[0], state[1], g, n_elem, &h);
+    s->k->adamw(s, p, state[0], state[1], g, NULL, n_elem, &h);
 }
 
 static void adamw_update(const void *conf, struct stream *s, float *p, const float *g,

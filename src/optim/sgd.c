@@ -40,7 +40,7 @@ static void update(const void *conf, struct stream *s, float *p, const float *g,
         .nesterov = c->nesterov,
         .first = st->t == 1,
     };
-    s->k->sgd(s, p, c->momentum > 0 ? state[0] : NULL, g, n_elem, &h);
+    s->k->sgd(s, p, c->momentum > 0 ? state[0] : NULL, g, NULL, n_elem, &h);
 }
 
 const struct optim_ops sgd_ops = {

@@ -22,7 +22,7 @@ static void check_adamw(struct stream *s, int64_t n, const struct adamw *h)
         wv[i] = h->beta2 * wv[i] + (1.0 - h->beta2) * d * d;
         wp[i] -= h->lr * (wm[i] / h->correction1) / (sqrt(wv[i] / h->correction2) + h->eps);
     }
-    s->k->adamw(s, p, m, v, g, n, h);
+    s->k->adamw(s, p, m, v, g, NULL, n, h);
     CHECK_CLOSE(p, wp, n, 3e-7);
     CHECK_CLOSE(m, wm, n, 3e-7);
     CHECK_CLOSE(v, wv, n, 3e-7);
@@ -41,7 +41,7 @@ static void check_sgd(struct stream *s, int64_t n, const struct sgd *h)
         }
         wp[i] -= h->lr * d;
     }
-    s->k->sgd(s, p, h->momentum != 0.0f ? b : NULL, g, n, h);
+    s->k->sgd(s, p, h->momentum != 0.0f ? b : NULL, g, NULL, n, h);
     CHECK_CLOSE(p, wp, n, 3e-7);
     CHECK_CLOSE(b, wb, n, 3e-7);
     free(p), free(b), free(g), free(wp), free(wb);
@@ -307,8 +307,8 @@ static void shifts(struct stream *s)
         float **to = shift ? part : whole;
         for (int i = 0; i < 6; i++)
             memcpy(to[i], x[i] + shift, (size_t)n * sizeof(float));
-        s->k->adamw(s, to[0], to[1], to[2], x[3] + shift, n, &a);
-        s->k->sgd(s, to[3], to[4], x[5] + shift, n, &h);
+        s->k->adamw(s, to[0], to[1], to[2], x[3] + shift, NULL, n, &a);
+        s->k->sgd(s, to[3], to[4], x[5] + shift, NULL, n, &h);
         s->k->accumulate(s, to[5], x[0] + shift, n);
         for (int i = 0; i < 6; i++)
             CHECK(same_bits(to[i], whole[i] + shift, n));
@@ -322,7 +322,7 @@ static void tables(struct stream *s)
     CHECK(kernels_missing(s->k) == NULL);
     const struct kernels *null = device_null_kernels(s->dev, DTYPE_F32);
     CHECK(kernels_missing(null) == NULL);
-    CHECK(device_kernels(s->dev, DTYPE_BF16) == NULL);
+    CHECK(device_kernels(s->dev, DTYPE_F16) == NULL);
     struct kernels hole = *s->k;
     hole.sgd = NULL;
     CHECK_STR(kernels_missing(&hole), "sgd");

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 extern const struct cpu_build cpu_build_base;
 #ifdef __x86_64__
@@ -13,7 +16,12 @@ extern const struct cpu_build cpu_build_avx2, cpu_build_avx512;
 #endif
 
 static const char *const isa_names[] = {
-    [CPU_ISA_BASE] = "base", [CPU_ISA_AVX2] = "avx2", [CPU_ISA_AVX512] = "avx512"};
+    [CPU_ISA_BASE] = "base",
+    [CPU_ISA_AVX2] = "avx2",
+    [CPU_ISA_AVX512] = "avx512",
+    [CPU_ISA_AVX512_BF16] = "avx512_bf16",
+    [CPU_ISA_AMX] = "amx",
+};
 
 const struct cpu_build *cpu_build(int isa)
 {
@@ -24,6 +32,8 @@ const struct cpu_build *cpu_build(int isa)
     case CPU_ISA_AVX2:
         return &cpu_build_avx2;
     case CPU_ISA_AVX512:
+    case CPU_ISA_AVX512_BF16:
+    case CPU_ISA_AMX:
         return &cpu_build_avx512;
 #endif
     default:
@@ -40,10 +50,34 @@ static int isa_limit(void)
     if (!v)
         v = getenv("DNNL_MAX_CPU_ISA");
     if (!v)
-        return CPU_ISA_AVX512;
+        return CPU_ISA_AMX;
     if (text_same(v, "SSE41") || text_same(v, "AVX"))
         return CPU_ISA_BASE;
-    return strncasecmp(v, "AVX2", 4) == 0 ? CPU_ISA_AVX2 : CPU_ISA_AVX512;
+    if (strncasecmp(v, "AVX2", 4) == 0)
+        return CPU_ISA_AVX2;
+    if (text_same(v, "AVX512_CORE_BF16") || text_same(v, "AVX512_CORE_FP16"))
+        return CPU_ISA_AVX512_BF16;
+    bool avx512 = strncasecmp(v, "AVX512", 6) == 0 && strncasecmp(v, "AVX512_CORE_AMX", 15) != 0;
+    return avx512 ? CPU_ISA_AVX512 : CPU_ISA_AMX;
+}
+
+/* Whether the system saves AMX's tiles, without which its instructions are faults. */
+static bool has_amx(void)
+{
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & (3u << 17)) != 3u << 17 || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return false;
+    return (d & (1u << 22)) && (d & (1u << 24)); /* bf16, tile */
+}
+
+static int avx512_level(void)
+{
+    unsigned a, b, c, d;
+    bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
+    return !bf16 ? CPU_ISA_AVX512 : has_amx() ? CPU_ISA_AMX : CPU_ISA_AVX512_BF16;
 }
 
 int device_isa_best(void)
@@ -54,7 +88,7 @@ int device_isa_best(void)
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
-    int here = avx512 ? CPU_ISA_AVX512 : avx2 ? CPU_ISA_AVX2 : CPU_ISA_BASE;
+    int here = avx512 ? avx512_level() : avx2 ? CPU_ISA_AVX2 : CPU_ISA_BASE;
     return here < limit ? here : limit;
 }
 #else
@@ -66,7 +100,7 @@ int device_isa_best(void)
 
 const char *device_isa_name(int isa)
 {
-    return isa >= CPU_ISA_BASE && isa <= CPU_ISA_AVX512 ? isa_names[isa] : "unknown";
+    return isa >= CPU_ISA_BASE && isa <= CPU_ISA_AMX ? isa_names[isa] : "unknown";
 }
 
 /* mmap: zeroed by the system when first touched, so on the toucher's NUMA node. */
@@ -141,6 +175,8 @@ int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **
         FAIL(ERR_RESOURCE, "instruction set %s does not run here: at most %s does",
              device_isa_name(isa), device_isa_name(device_isa_best()));
     const char *missing = kernels_missing(build->f32);
+    if (!missing)
+        missing = kernels_missing(build->bf16);
     if (missing)
         FAIL(ERR_INTERNAL, "the %s kernels lack %s", device_isa_name(isa), missing);
     const struct matmul_ops *ops;
@@ -165,8 +201,10 @@ int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **
     d->n_threads = n_threads;
     d->isa = isa;
     d->matmul = m;
-    d->kernels = build->f32;
-    kernels_make_null(&d->null_kernels, build->f32);
+    d->f32 = build->f32;
+    d->bf16 = build->bf16;
+    kernels_make_null(&d->null_f32, build->f32);
+    kernels_make_null(&d->null_bf16, build->bf16);
     *out = d;
     return ERR_OK;
 }

@@ -3,18 +3,41 @@
 #include "device/device.h"
 #include "device/matmul.h"
 
-enum cpu_isa { CPU_ISA_BASE, CPU_ISA_AVX2, CPU_ISA_AVX512 };
+/* The last three have one build of our kernels: they differ in what a library multiplies bf16
+ * with, and so in the bits of its sums. */
+enum cpu_isa {
+    CPU_ISA_BASE,
+    CPU_ISA_AVX2,
+    CPU_ISA_AVX512,
+    CPU_ISA_AVX512_BF16,
+    CPU_ISA_AMX,
+};
+
+/* Rows between bf16 and fp32. */
+struct cpu_rows {
+    const void *from;
+    void *to;
+    const void *bias; /* narrow: added first, bf16, or NULL */
+    int64_t rows, cols, from_ld, to_ld;
+};
 
 struct cpu_build {
-    const struct kernels *f32;
+    const struct kernels *f32, *bf16;
     /* The plain blocked product.  work: gemm_work(n_threads) bytes, aligned to 64. */
     void (*gemm)(const struct gemm *g, const float *A, const float *B, float *C, void *work,
                  int n_threads);
     size_t (*gemm_work)(int n_threads);
+    void (*widen)(const struct cpu_rows *r, int n_threads);
+    void (*narrow)(const struct cpu_rows *r, int n_threads);
+    void (*add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_t cols,
+                     int n_threads);
 };
 
 /* The build for an instruction set; NULL if this program has none.  Local. */
 const struct cpu_build *cpu_build(int isa);
+
+/* A product by the device's matmul table, with what that cannot do itself: bias, bf16.  Local. */
+void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C);
 
 /* The matrix products that were built in, best first, NULL at the end. */
 extern const struct matmul_ops *const matmul_list[];

@@ -20,7 +20,7 @@ static int cblas_create(int n_threads, int isa, void **state)
     return ERR_OK;
 }
 
-static void cblas_run(void *state, const struct gemm *g, const float *A, const float *B, float *C)
+static void cblas_run(void *state, const struct gemm *g, const void *A, const void *B, void *C)
 {
     REQUIRE(g->M <= INT_MAX && g->N <= INT_MAX && g->K <= INT_MAX);
     REQUIRE(g->lda <= INT_MAX && g->ldb <= INT_MAX && g->ldc <= INT_MAX);
@@ -30,6 +30,12 @@ static void cblas_run(void *state, const struct gemm *g, const float *A, const f
     cblas_sgemm(CblasRowMajor, g->a_trans ? CblasTrans : CblasNoTrans,
                 g->b_trans ? CblasTrans : CblasNoTrans, (int)g->M, (int)g->N, (int)g->K, 1.0f, A,
                 (int)g->lda, B, (int)g->ldb, g->accumulate ? 1.0f : 0.0f, C, (int)g->ldc);
+}
+
+static size_t cblas_bytes(const void *state)
+{
+    (void)state; /* it does not tell */
+    return 0;
 }
 
 static void cblas_destroy(void **state)
@@ -43,6 +49,7 @@ const struct matmul_ops matmul_cblas_ops = {
     .create = cblas_create,
     .run = cblas_run,
     .destroy = cblas_destroy,
+    .work_bytes = cblas_bytes,
 };
 #else
 typedef int matmul_cblas_is_not_built; /* a file may not be empty */

@@ -18,7 +18,7 @@
 struct entry {
     struct gemm g;
     dnnl_primitive_t prim;
-    dnnl_memory_t a, b, c, pad;
+    dnnl_memory_t a, b, c, bias, pad;
     struct entry *next;
 };
 
@@ -29,6 +29,7 @@ struct onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int n_threads;
+    bool bf16;
     struct entry *bucket[BUCKETS]; /* owned */
     int n_entries;
     void *pad; /* owned */
@@ -39,16 +40,18 @@ struct onednn {
 /* oneDNN takes a limit once, before its first primitive, and for the whole process. */
 static int limit_isa(int isa)
 {
-    if (isa == CPU_ISA_AVX2)
-        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-    else if (isa == CPU_ISA_BASE)
-        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+    static const dnnl_cpu_isa_t limit[] = {
+        [CPU_ISA_BASE] = dnnl_cpu_isa_sse41,
+        [CPU_ISA_AVX2] = dnnl_cpu_isa_avx2,
+        [CPU_ISA_AVX512] = dnnl_cpu_isa_avx512_core,
+        [CPU_ISA_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+        [CPU_ISA_AMX] = dnnl_cpu_isa_avx512_core_amx,
+    };
+    (void)dnnl_set_max_cpu_isa(limit[isa]);
     unsigned have = (unsigned)dnnl_get_effective_cpu_isa();
-    int has = CPU_ISA_BASE;
-    if ((have & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
-        has = CPU_ISA_AVX512;
-    else if ((have & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
-        has = CPU_ISA_AVX2;
+    int has = CPU_ISA_AMX;
+    while (has > CPU_ISA_BASE && (have & limit[has]) != (unsigned)limit[has])
+        has--;
     if (has != isa)
         FAIL(ERR_RESOURCE, "oneDNN already works with %s in this process, not with %s",
              device_isa_name(has), device_isa_name(isa));
@@ -71,6 +74,7 @@ static int onednn_create(int n_threads, int isa, void **state)
     if (!d)
         FAIL(ERR_RESOURCE, "out of memory for oneDNN's state");
     d->n_threads = n_threads;
+    d->bf16 = isa >= CPU_ISA_AVX512_BF16;
     dnnl_status_t st = dnnl_engine_create(&d->engine, dnnl_cpu, 0);
     if (st == dnnl_success)
         st = dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags);
@@ -87,9 +91,10 @@ static int onednn_create(int n_threads, int isa, void **state)
 typedef dnnl_memory_desc_t desc;
 typedef const_dnnl_memory_desc_t const_desc;
 
-static void desc_make(desc *d, const dnnl_dims_t dims, const dnnl_dims_t strides)
+static void desc_make(desc *d, const dnnl_dims_t dims, const dnnl_dims_t strides,
+                      dnnl_data_type_t type)
 {
-    DNNL(dnnl_memory_desc_create_with_strides(d, 2, dims, dnnl_f32, strides));
+    DNNL(dnnl_memory_desc_create_with_strides(d, 2, dims, type, strides));
 }
 
 static void desc_drop(desc *d)
@@ -102,10 +107,10 @@ static const_desc desc_ref(const desc *d)
     return *d;
 }
 
-static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[3],
-                      const_dnnl_primitive_attr_t attr)
+static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4],
+                      bool bias, const_dnnl_primitive_attr_t attr)
 {
-    DNNL(dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], NULL, d[2], attr));
+    DNNL(dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], bias ? d[3] : NULL, d[2], attr));
 }
 
 static void append_sum(dnnl_post_ops_t ops)
@@ -121,9 +126,10 @@ static size_t desc_bytes(const_desc d)
 typedef dnnl_memory_desc_t desc;
 typedef const dnnl_memory_desc_t *const_desc;
 
-static void desc_make(desc *d, const dnnl_dims_t dims, const dnnl_dims_t strides)
+static void desc_make(desc *d, const dnnl_dims_t dims, const dnnl_dims_t strides,
+                      dnnl_data_type_t type)
 {
-    DNNL(dnnl_memory_desc_init_by_strides(d, 2, dims, dnnl_f32, strides));
+    DNNL(dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides));
 }
 
 static void desc_drop(desc *d)
@@ -136,11 +142,11 @@ static const_desc desc_ref(const desc *d)
     return d;
 }
 
-static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[3],
-                      const_dnnl_primitive_attr_t attr)
+static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4],
+                      bool bias, const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t op;
-    DNNL(dnnl_matmul_desc_init(&op, &d[0], &d[1], NULL, &d[2]));
+    DNNL(dnnl_matmul_desc_init(&op, &d[0], &d[1], bias ? &d[3] : NULL, &d[2]));
     DNNL(dnnl_primitive_desc_create(out, &op, attr, engine, NULL));
 }
 
@@ -194,13 +200,16 @@ static void entry_make(struct onednn *d, struct entry *e, const struct gemm *g)
     const dnnl_dims_t sa = {g->a_trans ? 1 : g->lda, g->a_trans ? g->lda : 1};
     const dnnl_dims_t sb = {g->b_trans ? 1 : g->ldb, g->b_trans ? g->ldb : 1};
     const dnnl_dims_t sc = {g->ldc, 1};
-    desc md[3];
-    desc_make(&md[0], da, sa);
-    desc_make(&md[1], db, sb);
-    desc_make(&md[2], dc, sc);
+    const dnnl_dims_t dv = {1, g->N}, sv = {g->N, 1};
+    dnnl_data_type_t in = g->bf16 ? dnnl_bf16 : dnnl_f32;
+    desc md[4];
+    desc_make(&md[0], da, sa, in);
+    desc_make(&md[1], db, sb, in);
+    desc_make(&md[2], dc, sc, g->accumulate ? dnnl_f32 : in);
+    desc_make(&md[3], dv, sv, in);
     dnnl_primitive_attr_t attr = attr_make(g->accumulate);
     dnnl_primitive_desc_t pd;
-    prim_desc(&pd, d->engine, md, attr);
+    prim_desc(&pd, d->engine, md, g->bias != NULL, attr);
     DNNL(dnnl_primitive_create(&e->prim, pd));
     const_desc pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     grow_pad(d, desc_bytes(pad));
@@ -208,9 +217,10 @@ static void entry_make(struct onednn *d, struct entry *e, const struct gemm *g)
     e->a = memory_make(d, desc_ref(&md[0]));
     e->b = memory_make(d, desc_ref(&md[1]));
     e->c = memory_make(d, desc_ref(&md[2]));
+    e->bias = memory_make(d, desc_ref(&md[3]));
     DNNL(dnnl_primitive_desc_destroy(pd));
     DNNL(dnnl_primitive_attr_destroy(attr));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         desc_drop(&md[i]);
     e->g = *g;
 }
@@ -224,6 +234,7 @@ static void forget(struct onednn *d)
             dnnl_memory_destroy(e->a);
             dnnl_memory_destroy(e->b);
             dnnl_memory_destroy(e->c);
+            dnnl_memory_destroy(e->bias);
             dnnl_memory_destroy(e->pad);
             free(e);
         }
@@ -236,13 +247,14 @@ static bool same(const struct gemm *a, const struct gemm *b)
 {
     return a->M == b->M && a->N == b->N && a->K == b->K && a->a_trans == b->a_trans &&
            a->b_trans == b->b_trans && a->accumulate == b->accumulate && a->lda == b->lda &&
-           a->ldb == b->ldb && a->ldc == b->ldc;
+           a->ldb == b->ldb && a->ldc == b->ldc && a->bf16 == b->bf16 && !a->bias == !b->bias;
 }
 
 static struct entry *find(struct onednn *d, const struct gemm *g)
 {
     uint64_t h = ((uint64_t)g->M * 31 + (uint64_t)g->N) * 31 + (uint64_t)g->K;
-    h = (h << 3 | (uint64_t)g->a_trans << 2 | (uint64_t)g->b_trans << 1 | g->accumulate) *
+    h = (h << 4 | (uint64_t)g->a_trans << 3 | (uint64_t)g->b_trans << 2 |
+         (uint64_t)g->accumulate << 1 | g->bf16) *
         0x9E3779B97F4A7C15ull;
     uint64_t at = h >> 56;
     for (struct entry *e = d->bucket[at]; e; e = e->next)
@@ -270,7 +282,7 @@ static void handle_set(dnnl_memory_t m, const void *p)
     DNNL(dnnl_memory_set_data_handle(m, u.out));
 }
 
-static void onednn_run(void *state, const struct gemm *g, const float *A, const float *B, float *C)
+static void onednn_run(void *state, const struct gemm *g, const void *A, const void *B, void *C)
 {
     struct onednn *d = state;
     omp_set_num_threads(d->n_threads);
@@ -279,12 +291,25 @@ static void onednn_run(void *state, const struct gemm *g, const float *A, const 
     handle_set(e->b, B);
     handle_set(e->c, C);
     handle_set(e->pad, d->pad);
+    if (g->bias)
+        handle_set(e->bias, g->bias);
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, e->a},
                                     {DNNL_ARG_WEIGHTS, e->b},
                                     {DNNL_ARG_DST, e->c},
-                                    {DNNL_ARG_SCRATCHPAD, e->pad}};
-    DNNL(dnnl_primitive_execute(e->prim, d->stream, 4, args));
+                                    {DNNL_ARG_SCRATCHPAD, e->pad},
+                                    {DNNL_ARG_BIAS, e->bias}};
+    DNNL(dnnl_primitive_execute(e->prim, d->stream, g->bias ? 5 : 4, args));
     DNNL(dnnl_stream_wait(d->stream));
+}
+
+static size_t onednn_bytes(const void *state)
+{
+    return ((const struct onednn *)state)->pad_bytes;
+}
+
+static bool onednn_bf16(const void *state)
+{
+    return ((const struct onednn *)state)->bf16;
 }
 
 static void onednn_destroy(void **state)
@@ -307,6 +332,9 @@ const struct matmul_ops matmul_onednn_ops = {
     .create = onednn_create,
     .run = onednn_run,
     .destroy = onednn_destroy,
+    .work_bytes = onednn_bytes,
+    .bf16 = onednn_bf16,
+    .bias = true,
 };
 #else
 typedef int matmul_onednn_is_not_built; /* a file may not be empty */

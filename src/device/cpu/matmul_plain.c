@@ -23,10 +23,16 @@ static int plain_create(int n_threads, int isa, void **state)
     return ERR_OK;
 }
 
-static void plain_run(void *state, const struct gemm *g, const float *A, const float *B, float *C)
+static void plain_run(void *state, const struct gemm *g, const void *A, const void *B, void *C)
 {
     struct plain *p = state;
     p->build->gemm(g, A, B, C, p->work, p->n_threads);
+}
+
+static size_t plain_bytes(const void *state)
+{
+    const struct plain *p = state;
+    return p->build->gemm_work(p->n_threads);
 }
 
 static void plain_destroy(void **state)
@@ -43,4 +49,5 @@ const struct matmul_ops matmul_plain_ops = {
     .create = plain_create,
     .run = plain_run,
     .destroy = plain_destroy,
+    .work_bytes = plain_bytes,
 };

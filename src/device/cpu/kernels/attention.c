@@ -3,6 +3,7 @@
  * again (Dao et al. 2022, arXiv:2205.14135).  A task is one sample and one key head, so the
  * gradients of shared key heads are added in a fixed order. */
 #include "device/cpu/kernels/drop.h"
+#include "device/cpu/kernels/elem.h"
 #include "device/cpu/kernels/tile.h"
 #include "device/cpu/kernels/vmath.h"
 
@@ -58,25 +59,39 @@ static struct scratch scratch_cut(const struct attention *a, float *at)
 }
 
 /* to (D, Tp) = x (T, D) transposed, in squares that stay in the cache. */
-static void transpose(float *to, const float *x, int64_t stride, int64_t T, int64_t D)
+static void transpose(float *to, const elem *x, int64_t stride, int64_t T, int64_t D)
 {
     int64_t Tp = round_up(T, PAD);
     for (int64_t t0 = 0; t0 < T; t0 += PAD) {
         int64_t t1 = min_i64(t0 + PAD, T);
         for (int64_t d = 0; d < D; d++)
             for (int64_t t = t0; t < t1; t++)
-                to[d * Tp + t] = x[t * stride + d];
+                to[d * Tp + t] = get(x[t * stride + d]);
     }
     for (int64_t d = 0; T < Tp && d < D; d++)
         memset(to + d * Tp + T, 0, (size_t)(Tp - T) * sizeof *to);
 }
 
+static void widen_row(float *y, const elem *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = get(x[i]);
+}
+
+static void narrow_row(elem *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = put(x[i]);
+}
+
 /* to (rows, Dp) = x (n, D), zero in the padding and in rows n … rows - 1. */
-static void copy_rows(float *to, const float *x, int64_t stride, int64_t n, int64_t rows, int64_t D)
+static void copy_rows(float *to, const elem *x, int64_t stride, int64_t n, int64_t rows, int64_t D)
 {
     int64_t Dp = round_up(D, PAD);
     for (int64_t t = 0; t < n; t++) {
-        memcpy(to + t * Dp, x + t * stride, (size_t)D * sizeof *to);
+        widen_row(to + t * Dp, x + t * stride, D);
         memset(to + t * Dp + D, 0, (size_t)(Dp - D) * sizeof *to);
     }
     if (rows > n)
@@ -98,13 +113,12 @@ static struct block block_at(const struct attention *a, struct scratch *w, int64
     return (struct block){a, w, b, h, t0, rows, t0 + rows, round_up(t0 + rows, PAD)};
 }
 
-/* x (rows, cols) = left (rows, D) · right (D, Tp) */
-static void block_scores(const struct block *k, float *x, const float *left, int64_t stride,
-                         const float *right)
+/* x (rows, cols) = left (rows, Dp) · right (D, Tp) */
+static void block_scores(const struct block *k, float *x, const float *left, const float *right)
 {
     int64_t Tp = round_up(k->a->T, PAD);
     struct tile t = {.a = left,
-                     .a_row = stride,
+                     .a_row = round_up(k->a->D, PAD),
                      .a_k = 1,
                      .b = right,
                      .ldb = Tp,
@@ -188,13 +202,14 @@ static float top_score(const float *x, int64_t n, float scale)
     return scale * low;
 }
 
-static void block_forward(const struct block *k, float *y, float *lse, const float *q)
+static void block_forward(const struct block *k, elem *y, float *lse, const elem *q)
 {
     const struct attention *a = k->a;
     int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
     float inverse[BLOCK_ROWS];
-    block_scores(k, k->w->p, q + (k->b * a->T + k->t0) * a->q_stride + k->h * a->D, a->q_stride,
-                 k->w->kt);
+    copy_rows(k->w->qp, q + (k->b * a->T + k->t0) * a->q_stride + k->h * a->D, a->q_stride, k->rows,
+              k->rows, a->D);
+    block_scores(k, k->w->p, k->w->qp, k->w->kt);
     if (a->drop.p > 0.0f)
         block_drop(k);
     for (int64_t i = 0; i < k->rows; i++) {
@@ -210,21 +225,22 @@ static void block_forward(const struct block *k, float *y, float *lse, const flo
     }
     block_mix(k, k->w->p, k->w->vp);
     for (int64_t i = 0; i < k->rows; i++) {
-        float *to = y + (k->b * a->T + k->t0 + i) * a->H * a->D + k->h * a->D;
+        elem *to = y + (k->b * a->T + k->t0 + i) * a->H * a->D + k->h * a->D;
         const float *from = k->w->out + i * Dp;
 #pragma omp simd
         for (int64_t d = 0; d < a->D; d++)
-            to[d] = from[d] * inverse[i];
+            to[d] = put(from[d] * inverse[i]);
     }
 }
 
 struct inputs {
-    const float *q, *k, *v, *dy, *y, *lse;
-    float *dq, *dk, *dv;
+    const elem *q, *k, *v, *dy, *y;
+    const float *lse;
+    elem *dq, *dk, *dv;
 };
 
 static void forward_task(const struct attention *a, struct scratch *w, const struct inputs *in,
-                         float *y, float *lse, int64_t task)
+                         elem *y, float *lse, int64_t task)
 {
     int64_t b = task / a->n_kv_head, kv = task % a->n_kv_head, group = a->H / a->n_kv_head;
     int64_t at = b * a->T * a->kv_stride + kv * a->D;
@@ -278,6 +294,18 @@ static void block_slopes(const struct block *k, const float *lse)
     }
 }
 
+static float dot(const float *x, const elem *y, int64_t n)
+{
+    vf a = vf_set1(0.0f);
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        a = vf_fma(vf_load(x + i), elem_load(y + i), a);
+    float sum = vf_sum(a);
+    for (; i < n; i++)
+        sum += x[i] * get(y[i]);
+    return sum;
+}
+
 static void block_backward(const struct block *k, const struct inputs *in)
 {
     const struct attention *a = k->a;
@@ -288,17 +316,17 @@ static void block_backward(const struct block *k, const struct inputs *in)
     copy_rows(w->qp, in->q + q_at, a->q_stride, k->rows, k->rows, a->D);
     copy_rows(w->gp, in->dy + y_at, y_stride, k->rows, k->rows, a->D);
     for (int64_t i = 0; i < k->rows; i++)
-        w->delta[i] = row_dot(w->gp + i * Dp, in->y + y_at + i * y_stride, a->D);
+        w->delta[i] = dot(w->gp + i * Dp, in->y + y_at + i * y_stride, a->D);
     if (a->drop.p > 0.0f)
         block_drop(k);
-    block_scores(k, w->p, w->qp, Dp, w->kt);
-    block_scores(k, w->dp, w->gp, Dp, w->vt);
+    block_scores(k, w->p, w->qp, w->kt);
+    block_scores(k, w->dp, w->gp, w->vt);
     block_slopes(k, in->lse);
     block_spread(k, w->dv, w->p, w->gp);
     block_spread(k, w->dk, w->dp, w->qp);
     block_mix(k, w->dp, w->kp);
     for (int64_t i = 0; i < k->rows; i++)
-        memcpy(in->dq + q_at + i * a->q_stride, w->out + i * Dp, (size_t)a->D * sizeof(float));
+        narrow_row(in->dq + q_at + i * a->q_stride, w->out + i * Dp, a->D);
 }
 
 static void backward_task(const struct attention *a, struct scratch *w, const struct inputs *in,
@@ -318,8 +346,8 @@ static void backward_task(const struct attention *a, struct scratch *w, const st
             block_backward(&k, in);
         }
     for (int64_t t = 0; t < a->T; t++) {
-        memcpy(in->dk + at + t * a->kv_stride, w->dk + t * Dp, (size_t)a->D * sizeof(float));
-        memcpy(in->dv + at + t * a->kv_stride, w->dv + t * Dp, (size_t)a->D * sizeof(float));
+        narrow_row(in->dk + at + t * a->kv_stride, w->dk + t * Dp, a->D);
+        narrow_row(in->dv + at + t * a->kv_stride, w->dv + t * Dp, a->D);
     }
 }
 

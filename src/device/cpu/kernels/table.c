@@ -1,17 +1,13 @@
-/* One instruction set's kernels as a table. */
-#include "device/cpu/kernels/isa.h"
+/* One instruction set's kernels of one compute dtype as a table. */
+#include "device/cpu/kernels/elem.h"
 
-static const struct kernels f32_kernels = {
+extern const struct kernels FN(kernels);
+const struct kernels FN(kernels) = {
 #define KERNEL(name, args) .name = FN(name),
 #define KERNEL_SIZE(name, args) .name = FN(name),
+#define KERNEL_F32(name, args) .name = ISA_FN(name),
 #include "device/kernel_list.h"
 #undef KERNEL
 #undef KERNEL_SIZE
-};
-
-extern const struct cpu_build FN(cpu_build);
-const struct cpu_build FN(cpu_build) = {
-    .f32 = &f32_kernels,
-    .gemm = FN(gemm),
-    .gemm_work = FN(gemm_work),
+#undef KERNEL_F32
 };

@@ -71,6 +71,20 @@ static inline float vf_sum(vf v)
     return lane[0];
 }
 
+/* Lane by lane the larger one; m where either is no number. */
+static inline vf vf_max2(vf v, vf m)
+{
+#if defined __AVX512F__
+    return _mm512_max_ps(v, m);
+#elif defined __AVX2__ && defined __FMA__
+    return _mm256_max_ps(v, m);
+#else
+    for (int j = 0; j < VL; j++)
+        m[j] = v[j] > m[j] ? v[j] : m[j];
+    return m;
+#endif
+}
+
 static inline float vf_max(vf v)
 {
     float lane[VL];
@@ -95,37 +109,14 @@ static inline float row_sum(const float *x, int64_t n)
     return sum;
 }
 
-static inline float row_dot(const float *x, const float *y, int64_t n)
-{
-    vf a = vf_set1(0.0f), b = a;
-    int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL) {
-        a = vf_fma(vf_load(x + i), vf_load(y + i), a);
-        b = vf_fma(vf_load(x + i + VL), vf_load(y + i + VL), b);
-    }
-    float sum = vf_sum(a + b);
-    for (; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
 static inline float row_max(const float *x, int64_t n)
 {
     float top = x[0];
     int64_t i = 0;
     if (n >= VL) {
         vf m = vf_load(x);
-        for (i = VL; i + VL <= n; i += VL) {
-            vf v = vf_load(x + i);
-#if defined __AVX512F__
-            m = _mm512_max_ps(v, m);
-#elif defined __AVX2__ && defined __FMA__
-            m = _mm256_max_ps(v, m);
-#else
-            for (int j = 0; j < VL; j++)
-                m[j] = v[j] > m[j] ? v[j] : m[j];
-#endif
-        }
+        for (i = VL; i + VL <= n; i += VL)
+            m = vf_max2(vf_load(x + i), m);
         top = vf_max(m);
     }
     for (; i < n; i++)

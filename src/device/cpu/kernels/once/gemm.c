@@ -1,6 +1,6 @@
 /* The plain matrix product: blocks for the caches, panels packed for one register tile.  Every
  * element of C adds its K products in the same order whatever M, N and the number of threads. */
-#include "device/cpu/kernels/isa.h"
+#include "device/cpu/kernels/once/once.h"
 #include "device/cpu/kernels/vec.h"
 
 enum {
@@ -18,7 +18,7 @@ struct pack {
     float *b; /* shared (KC, NC), in panels of NR columns */
 };
 
-size_t FN(gemm_work)(int n_threads)
+size_t ISA_FN(gemm_work)(int n_threads)
 {
     return ((size_t)n_threads * MC * KC + (size_t)KC * NC) * sizeof(float);
 }
@@ -109,7 +109,7 @@ static void row_block(const struct gemm *g, const struct pack *p, float *C, int6
         }
 }
 
-void FN(gemm)(const struct gemm *g, const float *A, const float *B, float *C, void *work,
+void ISA_FN(gemm)(const struct gemm *g, const float *A, const float *B, float *C, void *work,
               int n_threads)
 {
     float *b = work;

@@ -1,0 +1,89 @@
+/* Flat ranges of fp32: sums, filling, the table of rotations. */
+#include "device/cpu/kernels/once/once.h"
+
+#include <math.h>
+#include <string.h>
+
+void ISA_FN(accumulate)(struct stream *s, float *y, const float *x, int64_t n_elem)
+{
+#pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i++)
+        y[i] += x[i];
+}
+
+void ISA_FN(sum_f64)(struct stream *s, double *sum, const float *x, int64_t n_elem)
+{
+    (void)s;
+    double total = *sum;
+    for (int64_t i = 0; i < n_elem; i++)
+        total += x[i];
+    *sum = total;
+}
+
+typedef double vd8 __attribute__((vector_size(64)));
+typedef float vf8 __attribute__((vector_size(32)));
+
+/* Eight sums in fp64, added as a binary tree. */
+static double block_squares(const float *g, int64_t n)
+{
+    vd8 acc = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        vf8 v;
+        memcpy(&v, g + i, sizeof v);
+        vd8 w = __builtin_convertvector(v, vd8);
+        acc += w * w;
+    }
+    double sum = (acc[0] + acc[4] + (acc[2] + acc[6])) + (acc[1] + acc[5] + (acc[3] + acc[7]));
+    for (; i < n; i++)
+        sum += (double)g[i] * g[i];
+    return sum;
+}
+
+void ISA_FN(square_sums)(struct stream *s, double *block, const float *g, int64_t n_elem)
+{
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i += BLOCK_ELEMS)
+        block[i / BLOCK_ELEMS] = block_squares(g + i, min_i64(BLOCK_ELEMS, n_elem - i));
+}
+
+enum { FILL_CHUNK = 4096 };
+
+static void fill_range(float *p, const struct init_rule *rule, struct rng_key key, int64_t first,
+                       int64_t n)
+{
+    switch (rule->kind) {
+    case INIT_CONST:
+        for (int64_t i = 0; i < n; i++)
+            p[i] = rule->a;
+        break;
+    case INIT_NORMAL:
+        rng_fill_normal(key, first, n, rule->a, rule->b, p);
+        break;
+    case INIT_UNIFORM:
+        rng_fill_uniform(key, first, n, rule->a, rule->b, p);
+        break;
+    }
+}
+
+void ISA_FN(fill)(struct stream *s, float *p, const struct init_rule *rule, struct rng_key key,
+              int64_t first, int64_t n_elem)
+{
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i += FILL_CHUNK)
+        fill_range(p + i, rule, key, first + i, min_i64(FILL_CHUNK, n_elem - i));
+}
+
+/* Su et al. 2021, arXiv:2104.09864.  fp64: the angle of a late position has lost its digits in
+ * fp32. */
+void ISA_FN(rope_table)(struct stream *s, float *table, int64_t T, int64_t D, double theta)
+{
+    REQUIRE(D % 2 == 0);
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, 16 * T * D))
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t i = 0; i < D; i += 2) {
+            double angle = (double)t * pow(theta, -(double)i / (double)D);
+            table[t * D + i] = (float)cos(angle);
+            table[t * D + i + 1] = (float)sin(angle);
+        }
+}
