@@ -12,8 +12,8 @@ struct layernorm_frame {
 };
 
 /* residual and sum are NULL where x is normalised as it is. */
-static void forward(const struct module *m, struct pass *p, const void *x, const void *residual,
-                    void *sum, void *y)
+static void layernorm_residual(const struct module *m, struct pass *p, const void *x,
+                               const void *residual, void *sum, void *y)
 {
     const struct layernorm_conf *c = m->conf;
     int64_t rows = pass_rows(p);
@@ -27,7 +27,7 @@ static void forward(const struct module *m, struct pass *p, const void *x, const
 
 static void layernorm_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
-    forward(m, p, x, NULL, NULL, y);
+    layernorm_residual(m, p, x, NULL, NULL, y);
 }
 
 static void layernorm_backward(const struct module *m, struct pass *p, void *dy, void *dx)
@@ -41,16 +41,11 @@ static void layernorm_backward(const struct module *m, struct pass *p, void *dy,
 }
 
 static const struct module_ops layernorm_ops = {
-    .cls = "LayerNorm", .forward = layernorm_forward, .backward = layernorm_backward};
-
-void layernorm_forward_residual(const struct module *m, struct pass *p, const void *x,
-                                const void *residual, void *sum, void *y)
-{
-    REQUIRE(m->ops == &layernorm_ops);
-    struct module_mark mark = module_begin(m, p);
-    forward(m, p, x, residual, sum, y);
-    module_end(m, p, mark, y);
-}
+    .cls = "LayerNorm",
+    .forward = layernorm_forward,
+    .backward = layernorm_backward,
+    .forward_residual = layernorm_residual,
+};
 
 struct module *layernorm_new(struct builder *b, const char *name, int64_t C, bool bias, float eps)
 {

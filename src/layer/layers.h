@@ -22,32 +22,61 @@ struct module *linear_new(struct builder *b, const char *name, int64_t n_in, int
                           bool bias, bool in_out, enum act_kind act,
                           const struct linear_rules *init);
 
+/* Linear layers over one x, without bias and activation, as one module: outputs lie side by side in
+ * y (rows, sum of n_out), tensors are PARENT.NAME.weight (n_out, n_in).  Where these lie one behind
+ * the other in memory too, it is one product. */
+enum { LINEARS_MAX = 3 };
+struct linears {
+    int n;
+    const char *name[LINEARS_MAX];
+    int64_t n_out[LINEARS_MAX];
+    float std; /* first values: N(0, std) */
+};
+struct module *linears_new(struct builder *b, const char *name, const char *parent, int64_t n_in,
+                           const struct linears *l);
+
 /* Backward adds to dx, where a residual stream's gradient already is. */
 struct module *layernorm_new(struct builder *b, const char *name, int64_t C, bool bias, float eps);
-/* module_forward of a LayerNorm that closes a residual branch, in one pass over memory: sum =
- * x + residual, y = norm(sum).  sum is the caller's, on the tape.  Local. */
-void layernorm_forward_residual(const struct module *m, struct pass *p, const void *x,
-                                const void *residual, void *sum, void *y);
+/* The same without mean and bias. */
+struct module *rmsnorm_new(struct builder *b, const char *name, int64_t C, float eps);
 
 /* x is NULL: reads the batch's ids.  Rows WTE.weight (V, C) and, if T > 0, WPE.weight (T, C); wpe
  * is NULL if T is 0.  dx is NULL. */
 struct module *embedding_new(struct builder *b, const char *wte, const char *wpe, int64_t V,
                              int64_t T, int64_t C, float std, float dropout);
 
-/* What attention and MLP have in common: both close with c_proj and dropout, and their backward
- * leaves dy as it is, since it is the residual stream's gradient. */
+/* What attention and MLP have in common: both close with a projection and dropout, and their
+ * backward leaves dy as it is, since it is the residual stream's gradient. */
 struct branch {
     int64_t C;
     bool bias;
     float dropout;       /* of the branch's output */
-    float std, proj_std; /* first values: N(0, std), c_proj N(0, proj_std), biases 0 */
+    float std, proj_std; /* first values: N(0, std), the projection N(0, proj_std), biases 0 */
 };
 /* Causal self-attention with fused c_attn (C, 3C) and c_proj, GPT-2's way.  H divides C. */
 struct module *attention_new(struct builder *b, const char *name, const struct branch *br,
                              int64_t H, float attn_dropout);
+/* Causal self-attention with rotary positions (Su et al. 2021) and, where n_kv_head < H, heads that
+ * share keys and values (Ainslie et al. 2023), Llama's way: q_proj, k_proj, v_proj, o_proj.  Needs
+ * p->rope. */
+struct rope_attention {
+    int64_t H, n_kv_head, D; /* n_kv_head divides H; D is even, H D need not be C */
+    bool interleaved;        /* pairs (2i, 2i + 1), Meta's layout; false: (i, i + D / 2) */
+    float attn_dropout;
+};
+struct module *rope_attention_new(struct builder *b, const char *name, const struct branch *br,
+                                  const struct rope_attention *r);
+/* Pushes the table of a pass on the tape and lets p->rope point to it: angle i of position t is
+ * t / theta^(2i / D).  Local. */
+void rope_push(struct pass *p, int64_t D, double theta);
+
 /* c_fc (C, hidden), activation, c_proj. */
 struct module *mlp_new(struct builder *b, const char *name, const struct branch *br, int64_t hidden,
                        enum act_kind act);
+
+/* down_proj(silu(gate_proj(x)) * up_proj(x)) (Shazeer 2020), Llama's way. */
+struct module *swiglu_new(struct builder *b, const char *name, const struct branch *br,
+                          int64_t hidden);
 
 /* A loss head: output matrix (V, C) and cross-entropy, in chunks of tokens, so that B T V logits
  * are never whole.  tied_row: the row that it shares (NAME.weight becomes its alias), or -1 for its

@@ -1,4 +1,4 @@
-/* MLP of a transformer block: widen, activate, narrow. */
+/* MLP of a GPT-2 block: widen, activate, narrow. */
 #include "layer/layers.h"
 
 struct mlp_conf {

@@ -37,11 +37,15 @@ void *frame_pop(struct pass *p, size_t n_bytes)
     return p->frames->base + p->frames->top;
 }
 
-struct module_mark module_begin(const struct module *m, struct pass *p)
+struct mark {
+    size_t tape, frames;
+};
+
+static struct mark begin(const struct module *m, struct pass *p)
 {
     if (m->hooks)
         fire(m->hooks->before_forward, m, p);
-    return (struct module_mark){.tape = stack_mark(p->tape), .frames = stack_mark(p->frames)};
+    return (struct mark){.tape = stack_mark(p->tape), .frames = stack_mark(p->frames)};
 }
 
 /* Leaf first: children end before their parents, so the first name is where it began. */
@@ -56,7 +60,7 @@ static void look_for_nonfinite(const struct module *m, struct pass *p, const voi
         p->bad = m->name[0] ? m->name : m->ops->cls;
 }
 
-void module_end(const struct module *m, struct pass *p, struct module_mark mark, const void *y)
+static void end(const struct module *m, struct pass *p, struct mark mark, const void *y)
 {
     if (p->check && !p->dry && !p->bad)
         look_for_nonfinite(m, p, y);
@@ -73,9 +77,18 @@ void module_end(const struct module *m, struct pass *p, struct module_mark mark,
 
 void module_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
-    struct module_mark mark = module_begin(m, p);
+    struct mark mark = begin(m, p);
     m->ops->forward(m, p, x, y);
-    module_end(m, p, mark, y);
+    end(m, p, mark, y);
+}
+
+void module_forward_residual(const struct module *m, struct pass *p, const void *x,
+                             const void *residual, void *sum, void *y)
+{
+    REQUIRE(m->ops->forward_residual);
+    struct mark mark = begin(m, p);
+    m->ops->forward_residual(m, p, x, residual, sum, y);
+    end(m, p, mark, y);
 }
 
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)

@@ -32,6 +32,9 @@ struct module_ops {
     /* dx from dy; dx NULL: not wanted.  dx and dy are apart and dx is overwritten, and dy may be
      * destroyed, unless the class says otherwise in layers.h. */
     void (*backward)(const struct module *m, struct pass *p, void *dy, void *dx);
+    /* Norms: forward of sum = x + residual, see module_forward_residual; else NULL.  Local. */
+    void (*forward_residual)(const struct module *m, struct pass *p, const void *x,
+                             const void *residual, void *sum, void *y);
 };
 
 struct module {
@@ -59,10 +62,12 @@ struct pass {
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
     const struct batch *batch;
     float loss_scale;   /* 1 / (valid targets of the whole optimizer step, all ranks) */
+    const float *rope;  /* (T, D) cosines and sines, made by the root; NULL: no rotary attention */
     struct rng_key key; /* of this model, step and purpose: dropout derives its own from it */
     double *loss_sum;   /* host: adds the undivided losses of the batch */
     int64_t *n_correct; /* host: adds right answers (classification); may be NULL */
-    void *logits;       /* wanted logits: (B T or B, V) or NULL; no loss then, eval mode only */
+    void *logits;       /* wanted logits: (B T or B, V), compute dtype, or NULL; no loss then, eval
+                           mode only */
     int64_t n_context;  /* last_only: tokens of a sample that are text, the rest is padding; 0: T */
     bool last_only;     /* logits of each sample's last position only: (B, V) */
     const char *bad;    /* out: name of the first module with a NaN in y, if check */
@@ -75,13 +80,10 @@ enum { FRAME_BYTES_MAX = 192 };
 void module_forward(const struct module *m, struct pass *p, const void *x, void *y);
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx);
 
-/* The two halves of module_forward, for a class whose forward has another form as well (see
- * layernorm_forward_residual): whatever stands between them is m's forward.  Local. */
-struct module_mark {
-    size_t tape, frames;
-};
-struct module_mark module_begin(const struct module *m, struct pass *p);
-void module_end(const struct module *m, struct pass *p, struct module_mark mark, const void *y);
+/* module_forward of a norm that closes a residual branch, in one pass over memory: sum = x +
+ * residual, y = norm(sum).  sum is the caller's, on the tape.  Local. */
+void module_forward_residual(const struct module *m, struct pass *p, const void *x,
+                             const void *residual, void *sum, void *y);
 
 /* For forward and backward of a class.  All Local.  n_elem values of the compute dtype … */
 void *tape_push(struct pass *p, int64_t n_elem);

@@ -1,6 +1,6 @@
 /* GPT-2 (Radford et al. 2019): pre-norm blocks on a residual stream, learned positions, output
  * matrix tied to the embedding.  Names, orientation and first values are Hugging Face's. */
-#include "model/model.h"
+#include "model/decoder.h"
 
 #include <math.h>
 
@@ -57,125 +57,14 @@ static const struct opt gpt2_opts[] = {
 };
 #undef KEY
 
-enum { LN_1, ATTN, LN_2, MLP, N_BLOCK_CHILDREN };
-
-/* y = r + mlp(ln_2(r)), r = x + attn(ln_1(x)). */
-static void block_forward(const struct module *m, struct pass *p, const void *x, void *y)
-{
-    int64_t n_elem = pass_rows(p) * m->n_in;
-    void *normed = tape_push(p, n_elem);
-    module_forward(m->children[LN_1], p, x, normed);
-
-    size_t mark = stack_mark(&p->s->scratch);
-    void *branch = scratch_push(p, n_elem);
-    module_forward(m->children[ATTN], p, normed, branch);
-    void *r = tape_push(p, n_elem);
-    normed = tape_push(p, n_elem);
-    layernorm_forward_residual(m->children[LN_2], p, branch, x, r, normed);
-    stack_release(&p->s->scratch, mark);
-
-    module_forward(m->children[MLP], p, normed, y);
-    if (n_elem > 0)
-        p->s->k->add(p->s, y, y, r, n_elem);
-}
-
-/* In place on the residual stream's gradient: each norm adds its branch's share to it. */
-static void block_backward(const struct module *m, struct pass *p, void *dy, void *dx)
-{
-    REQUIRE(!dx || dx == dy);
-    size_t mark = stack_mark(&p->s->scratch);
-    void *branch = scratch_push(p, pass_rows(p) * m->n_in);
-    module_backward(m->children[MLP], p, dy, branch);
-    module_backward(m->children[LN_2], p, branch, dy);
-    module_backward(m->children[ATTN], p, dy, branch);
-    module_backward(m->children[LN_1], p, branch, dy);
-    stack_release(&p->s->scratch, mark);
-}
-
-static const struct module_ops block_ops = {
-    .cls = "Block", .forward = block_forward, .backward = block_backward};
-
-struct gpt2_frame {
-    void *dout; /* gradient of the last norm's output, made by the head */
-};
-
-/* Children: embedding, blocks, last norm, head. */
-static void gpt2_forward(const struct module *m, struct pass *p, const void *x, void *y)
-{
-    struct module **child = m->children;
-    int n_layer = m->n_children - 3;
-    int64_t n_elem = pass_rows(p) * child[0]->n_out;
-    REQUIRE(!x && !y);
-    void *in = tape_push(p, n_elem), *out = tape_push(p, n_elem);
-    module_forward(child[0], p, NULL, in);
-    for (int i = 1; i <= n_layer; i++) {
-        module_forward(child[i], p, in, out);
-        void *next = p->training ? tape_push(p, n_elem) : in; /* nothing is kept in eval mode */
-        in = out;
-        out = next;
-    }
-    module_forward(child[n_layer + 1], p, in, out);
-    void *dout = p->training ? tape_push(p, n_elem) : NULL;
-    module_forward(child[n_layer + 2], p, out, dout);
-    struct gpt2_frame *f = frame_push(p, sizeof *f);
-    f->dout = dout;
-}
-
-static void gpt2_backward(const struct module *m, struct pass *p, void *dy, void *dx)
-{
-    struct module **child = m->children;
-    int n_layer = m->n_children - 3;
-    int64_t n_elem = pass_rows(p) * child[0]->n_out;
-    REQUIRE(!dy && !dx);
-    void *dout = ((struct gpt2_frame *)frame_pop(p, sizeof(struct gpt2_frame)))->dout;
-    module_backward(child[n_layer + 2], p, dout, dout);
-
-    size_t mark = stack_mark(&p->s->scratch);
-    void *stream = scratch_push(p, n_elem);
-    pass_zero(p, stream, n_elem);
-    module_backward(child[n_layer + 1], p, dout, stream);
-    for (int i = n_layer; i >= 1; i--)
-        module_backward(child[i], p, stream, stream);
-    module_backward(child[0], p, stream, NULL);
-    stack_release(&p->s->scratch, mark);
-}
-
 static const struct module_ops gpt2_ops = {
-    .cls = "GPT2", .forward = gpt2_forward, .backward = gpt2_backward};
-
-static int check_heads(const struct gpt2_conf *c, const char **key)
-{
-    if (c->n_embd % c->n_head == 0)
-        return ERR_OK;
-    int64_t low = c->n_head, high = c->n_head;
-    while (c->n_embd % low)
-        low--;
-    while (high < c->n_embd && c->n_embd % high)
-        high++;
-    if (high > c->n_embd)
-        high = c->n_embd;
-    *key = "n_head";
-    if (low == high)
-        FAIL(ERR_USAGE, "n_head = %lld must divide n_embd = %lld and so be at most that",
-             (long long)c->n_head, (long long)c->n_embd);
-    FAIL(ERR_USAGE, "n_head = %lld must divide n_embd = %lld; the nearest that do: %lld and %lld",
-         (long long)c->n_head, (long long)c->n_embd, (long long)low, (long long)high);
-}
+    .cls = "GPT2", .forward = decoder_forward, .backward = decoder_backward};
 
 static int resolve(struct model *m, struct gpt2_conf *c, const char **key)
 {
-    if (m->shape.kind != SAMPLE_TOKENS) {
-        *key = "type";
-        FAIL(ERR_USAGE, "gpt2 reads text, and this data has rows of numbers; for them take mlp");
-    }
-    TRY(check_heads(c, key));
-    if (c->vocab_size == OPT_AUTO_I64)
-        c->vocab_size = m->shape.vocab;
-    if (c->vocab_size < m->shape.vocab) {
-        *key = "vocab_size";
-        FAIL(ERR_USAGE, "%lld ids are too few: the data has %lld (auto takes as many)",
-             (long long)c->vocab_size, (long long)m->shape.vocab);
-    }
+    TRY(decoder_check_data(m, &c->vocab_size, key));
+    *key = "n_head";
+    TRY(decoder_divides("n_head", c->n_head, "n_embd", c->n_embd));
     if (c->n_inner == OPT_AUTO_I64)
         c->n_inner = 4 * c->n_embd;
     double *rates[] = {&c->embd_pdrop, &c->attn_pdrop, &c->resid_pdrop};
@@ -188,7 +77,7 @@ static int resolve(struct model *m, struct gpt2_conf *c, const char **key)
 
 static struct module *block_new(struct builder *b, const struct gpt2_conf *c, const char *name)
 {
-    struct module *m = module_new(b, name, &block_ops, NULL, 0, N_BLOCK_CHILDREN);
+    struct module *m = module_new(b, name, &decoder_block_ops, NULL, 0, N_BLOCK_CHILDREN);
     struct branch br = {
         .C = c->n_embd,
         .bias = c->bias,
@@ -197,10 +86,10 @@ static struct module *block_new(struct builder *b, const struct gpt2_conf *c, co
         .proj_std = (float)(c->initializer_range / sqrt(2.0 * (double)c->n_layer)),
     };
     float eps = (float)c->layer_norm_epsilon;
-    m->children[LN_1] = layernorm_new(b, module_path(b, name, "ln_1"), br.C, c->bias, eps);
-    m->children[ATTN] =
+    m->children[NORM_1] = layernorm_new(b, module_path(b, name, "ln_1"), br.C, c->bias, eps);
+    m->children[ATTENTION] =
         attention_new(b, module_path(b, name, "attn"), &br, c->n_head, (float)c->attn_pdrop);
-    m->children[LN_2] = layernorm_new(b, module_path(b, name, "ln_2"), br.C, c->bias, eps);
+    m->children[NORM_2] = layernorm_new(b, module_path(b, name, "ln_2"), br.C, c->bias, eps);
     m->children[MLP] =
         mlp_new(b, module_path(b, name, "mlp"), &br, c->n_inner, activations[c->activation]);
     m->n_in = m->n_out = br.C;
@@ -214,7 +103,8 @@ static int gpt2_build(struct model *m, void *conf, const char **key)
     struct builder b = {.arena = m->arena, .table = &m->table};
     int n_layer = (int)c->n_layer;
     float std = (float)c->initializer_range;
-    m->root = module_new(&b, "", &gpt2_ops, NULL, 0, n_layer + 3);
+    struct decoder positions = {.rope_D = 0};
+    m->root = module_new(&b, "", &gpt2_ops, &positions, sizeof positions, n_layer + 3);
     struct module **child = m->root->children;
     int wte = m->table.n_rows;
     child[0] = embedding_new(&b, "wte", "wpe", c->vocab_size, c->block_size, c->n_embd, std,

@@ -36,15 +36,27 @@ struct mlp_frame {
     void *out; /* the outputs, by now their gradient */
 };
 
+/* The batch's features, which are fp32, in the compute dtype. */
+static const void *features(struct pass *p, int64_t n_in)
+{
+    if (p->compute == DTYPE_F32)
+        return p->batch->features;
+    int64_t n_elem = p->batch->B * n_in;
+    void *x = tape_push(p, n_elem);
+    if (n_elem > 0)
+        p->s->k->cast(p->s, x, p->batch->features, n_elem);
+    return x;
+}
+
 /* Children: the linear layers, then the loss. */
 static void mlp_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct mlp_root *c = m->conf;
     int n = m->n_children - 1;
     int64_t B = pass_rows(p);
-    REQUIRE(!x && !y && p->compute == DTYPE_F32); /* features are fp32 and are read as they are */
+    REQUIRE(!x && !y);
     void *out = NULL;
-    x = p->batch->features;
+    x = features(p, m->children[0]->n_in);
     for (int i = 0; i < n; i++) {
         const struct module *layer = m->children[i];
         bool last = i == n - 1;

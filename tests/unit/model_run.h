@@ -14,7 +14,8 @@ struct run {
     struct stream s;
     struct tensor_table *table;
     const struct module *root;
-    void **weight;
+    void **weight; /* fp32 */
+    void **cast;   /* what the pass reads: weight itself, or bf16 copies */
     float **grad;
     struct stack tape, frames;
     struct pass p;
@@ -53,6 +54,22 @@ static inline float *run_grad(const struct run *r, const char *name)
     return r->grad[row];
 }
 
+/* Tensors lie as the plan lays them out, each at the next whole block.  at has an entry more than
+ * the table: what they all lie in, to be freed. */
+static inline void run_place(const struct run *r, void **at, size_t elem_bytes)
+{
+    int64_t n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        char *base = pass ? run_alloc((size_t)n * elem_bytes) : NULL;
+        n = 0;
+        for (int i = 0; i < r->table->n_rows; i++) {
+            at[i] = pass ? base + (size_t)n * elem_bytes : NULL;
+            n += (run_elems(r, i) + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS;
+        }
+        at[r->table->n_rows] = base;
+    }
+}
+
 static inline void run_zero_grads(struct run *r)
 {
     for (int i = 0; i < r->table->n_rows; i++)
@@ -74,16 +91,21 @@ static inline void run_init(struct run *r, struct tensor_table *table, struct mo
     if (device_open_cpu(1, device_isa_best(), "plain", &r->dev) != ERR_OK)
         FATAL("%s", err_text());
     r->s = (struct stream){.dev = r->dev, .k = device_kernels(r->dev, DTYPE_F32)};
-    size_t n_rows = (size_t)table->n_rows, n_modules = 0;
-    r->weight = run_alloc(n_rows * sizeof *r->weight);
-    r->grad = run_alloc(n_rows * sizeof *r->grad);
+    size_t n_places = (size_t)table->n_rows + 1, n_modules = 0;
+    r->weight = run_alloc(n_places * sizeof *r->weight);
+    r->grad = run_alloc(n_places * sizeof *r->grad);
+    void **grad = run_alloc(n_places * sizeof *grad);
+    run_place(r, r->weight, sizeof(float));
+    run_place(r, grad, sizeof(float));
     for (int i = 0; i < table->n_rows; i++) {
         const struct tensor_row *row = &table->rows[i];
         struct rng_key key = rng_key_make(RUN_SEED, hash64_string(row->name));
-        r->weight[i] = run_alloc((size_t)run_elems(r, i) * sizeof(float));
-        r->grad[i] = run_alloc((size_t)run_elems(r, i) * sizeof(float));
         r->s.k->fill(&r->s, r->weight[i], &row->init, key, 0, run_elems(r, i));
     }
+    for (int i = 0; i <= table->n_rows; i++)
+        r->grad[i] = grad[i];
+    free(grad);
+    r->cast = r->weight;
     module_walk(root, run_count_module, &n_modules);
     size_t frame_bytes = n_modules * FRAME_BYTES_MAX;
     stack_init(&r->frames, run_alloc(frame_bytes), frame_bytes);
@@ -92,7 +114,7 @@ static inline void run_init(struct run *r, struct tensor_table *table, struct mo
         .compute = DTYPE_F32,
         .tape = &r->tape,
         .frames = &r->frames,
-        .weight = r->weight,
+        .weight = r->cast,
         .grad = r->grad,
         .loss_scale = 1.0f,
         .key = rng_key_make(RUN_SEED, 1),
@@ -101,12 +123,26 @@ static inline void run_init(struct run *r, struct tensor_table *table, struct mo
     };
 }
 
+/* From here on passes compute in bf16, from copies of the weights as they are now. */
+static inline void run_bf16(struct run *r)
+{
+    r->p.compute = DTYPE_BF16;
+    r->s.k = device_kernels(r->dev, DTYPE_BF16);
+    REQUIRE(r->s.k && r->cast == r->weight);
+    r->cast = run_alloc(((size_t)r->table->n_rows + 1) * sizeof *r->cast);
+    run_place(r, r->cast, dtype_bytes(DTYPE_BF16));
+    for (int i = 0; i < r->table->n_rows; i++)
+        r->s.k->cast(&r->s, r->cast[i], r->weight[i], run_elems(r, i));
+}
+
 static inline void run_clear(struct run *r)
 {
-    for (int i = 0; i < r->table->n_rows; i++) {
-        free(r->weight[i]);
-        free(r->grad[i]);
+    if (r->cast != r->weight) {
+        free(r->cast[r->table->n_rows]);
+        free(r->cast);
     }
+    free(r->weight[r->table->n_rows]);
+    free(r->grad[r->table->n_rows]);
     free(r->weight);
     free(r->grad);
     free(r->frames.base);
@@ -140,7 +176,7 @@ static inline void run_pass(struct run *r, bool training, const struct batch *b,
     r->p.training = training;
     r->p.batch = &blind;
     r->p.dry = true;
-    r->s.k = device_null_kernels(r->dev, DTYPE_F32);
+    r->s.k = device_null_kernels(r->dev, r->p.compute);
     stack_init_counting(&r->tape);
     stack_init_counting(&r->s.scratch);
     r->p.weight = NULL;
@@ -157,7 +193,7 @@ static inline void run_pass(struct run *r, bool training, const struct batch *b,
     r->s.k = k;
     r->p.dry = false;
     r->p.batch = b;
-    r->p.weight = r->weight;
+    r->p.weight = r->cast;
     r->p.grad = r->grad;
     run_once(r, x, y, dy, dx);
 }

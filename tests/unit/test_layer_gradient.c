@@ -128,7 +128,7 @@ static void linear(bool in_out, bool bias, enum act_kind act)
 static void twice_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     void *sum = tape_push(p, pass_rows(p) * C);
-    layernorm_forward_residual(m->children[0], p, x, x, sum, y);
+    module_forward_residual(m->children[0], p, x, x, sum, y);
     CHECK(p->dry || ((float *)sum)[3] == 2 * ((const float *)x)[3]);
 }
 
@@ -146,13 +146,16 @@ static void twice_backward(const struct module *m, struct pass *p, void *dy, voi
 static const struct module_ops twice_ops = {
     .cls = "Twice", .forward = twice_forward, .backward = twice_backward};
 
-static void norms(bool bias)
+enum norm { LAYERNORM, LAYERNORM_NO_BIAS, RMSNORM };
+
+static void norms(enum norm norm)
 {
     for (int fused = 0; fused < 2; fused++) {
         struct arena *a = arena_create();
         struct tensor_table table = {.arena = a};
         struct builder b = {.arena = a, .table = &table};
-        struct module *m = layernorm_new(&b, "ln", C, bias, 1e-5f);
+        struct module *m = norm == RMSNORM ? rmsnorm_new(&b, "ln", C, 1e-5f)
+                                           : layernorm_new(&b, "ln", C, norm == LAYERNORM, 1e-5f);
         if (fused) {
             struct module *twice = module_new(&b, "twice", &twice_ops, NULL, 0, 1);
             twice->children[0] = m;
@@ -191,6 +194,73 @@ static void branches(bool bias, float dropout)
         check_gradients(&probe, &b, m);
         arena_destroy(&a);
     }
+}
+
+/* The middle one too small to be whole blocks, or none. */
+static void several_linears(void)
+{
+    enum { WIDE = 32 };
+    size_t scratch[2];
+    for (int whole = 0; whole < 2; whole++) {
+        struct arena *a = arena_create();
+        struct tensor_table table = {.arena = a};
+        struct builder b = {.arena = a, .table = &table};
+        struct linears l = {
+            .n = 3, .name = {"q", "k", "v"}, .n_out = {WIDE, whole ? WIDE : 5, 7}, .std = 0.5f};
+        struct module *m = linears_new(&b, "qkv", "attn", WIDE, &l);
+        probe = (struct probe){.b = &tokens, .n_x = B * T * WIDE, .n_y = B * T * m->n_out};
+        check_gradients(&probe, &b, m);
+        CHECK_STR(table.rows[2].name, "attn.v.weight");
+        scratch[whole] = probe.r.dry_scratch;
+        arena_destroy(&a);
+    }
+    CHECK(scratch[true] < scratch[false]); /* parts of dx were not added up */
+}
+
+/* What the root of a model does for its attention: the table of rotary positions. */
+static void positions_forward(const struct module *m, struct pass *p, const void *x, void *y)
+{
+    rope_push(p, *(const int64_t *)m->conf, 100);
+    module_forward(m->children[0], p, x, y);
+}
+
+static void positions_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    module_backward(m->children[0], p, dy, dx);
+}
+
+static const struct module_ops positions_ops = {
+    .cls = "Positions", .forward = positions_forward, .backward = positions_backward};
+
+/* Heads of 4 for a stream of 8: H D is not C; alone, in pairs and with one pair for all. */
+static void rope_attention(const struct branch *br, int64_t n_kv_head, bool interleaved, float drop)
+{
+    struct arena *a = arena_create();
+    struct tensor_table table = {.arena = a};
+    struct builder b = {.arena = a, .table = &table};
+    struct rope_attention r = {
+        .H = 4, .n_kv_head = n_kv_head, .D = 4, .interleaved = interleaved, .attn_dropout = drop};
+    struct module *m = module_new(&b, "", &positions_ops, &r.D, sizeof r.D, 1);
+    m->children[0] = rope_attention_new(&b, "attn", br, &r);
+    m->n_in = m->n_out = C;
+    probe = (struct probe){.b = &tokens, .n_x = B * T * C, .n_y = B * T * C};
+    check_gradients(&probe, &b, m);
+    arena_destroy(&a);
+}
+
+static void llama_branches(float dropout)
+{
+    struct branch br = {.C = C, .dropout = dropout, .std = 0.4f, .proj_std = 0.4f};
+    for (int64_t n_kv_head = 1; n_kv_head <= 4; n_kv_head *= 2)
+        for (int interleaved = 0; interleaved < 2; interleaved++)
+            rope_attention(&br, n_kv_head, interleaved, dropout);
+    struct arena *a = arena_create();
+    struct tensor_table table = {.arena = a};
+    struct builder b = {.arena = a, .table = &table};
+    struct module *m = swiglu_new(&b, "mlp", &br, 12);
+    probe = (struct probe){.b = &tokens, .n_x = B * T * C, .n_y = B * T * C};
+    check_gradients(&probe, &b, m);
+    arena_destroy(&a);
 }
 
 static void lm_head(float scale)
@@ -289,9 +359,17 @@ int main(void)
         linear(false, true, ACT_TANH);
     }
     TEST ("LayerNorm, alone and with a residual; its dx adds") {
-        norms(true);
-        norms(false);
+        norms(LAYERNORM);
+        norms(LAYERNORM_NO_BIAS);
     }
+    TEST ("RMSNorm, alone and with a residual; its dx adds")
+        norms(RMSNORM);
+    TEST ("Several linear layers, as one product and one by one")
+        several_linears();
+    TEST ("Rotary attention, both layouts, with shared keys and values, and SwiGLU")
+        llama_branches(0);
+    TEST ("Rotary attention and SwiGLU with dropout")
+        llama_branches(0.25f);
     TEST ("Embedding with repeated ids") {
         embedding(T + 2, 0);
         embedding(0, 0);

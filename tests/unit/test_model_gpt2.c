@@ -2,8 +2,8 @@
  * the family promises about names, sizes, short samples, dropout and errors.
  * RUN: -n 1 */
 #include "check.h"
-#include "unit/model_run.h"
-#include "unit/safetensors.h"
+#include "unit/model_check.h"
+#include "unit/oracle.h"
 
 enum { B = 4, T = 32, C = 32, V = 256, ROWS = B * T };
 
@@ -20,7 +20,6 @@ struct oracle {
 };
 
 static struct oracle o;
-static float want[4 * C * C > V *C ? 4 * C *C : V *C];
 
 #define TINY "n_layer=2", "n_head=4", "n_embd=32", "block_size=32"
 
@@ -31,22 +30,13 @@ static void build(struct model **m, struct arena *a, const char *extra)
         FATAL("%s", err_text());
 }
 
-/* The file has every linear weight as [out, in]; rows that are "in_out" are transposed. */
-static void oracle_tensor(const struct tensor_row *row, const char *prefix, float *to)
-{
-    static float raw[4 * C * C > V * C ? 4 * C * C : V * C];
-    const char *name = arena_printf(o.arena, "%s.%s", prefix, row->name);
-    int64_t n_elem = shape_elems(&row->shape), n_in = row->shape.dim[0], n_out = row->shape.dim[1];
-    safetensors_get(&o.file, name, raw, n_elem);
-    bool in_out = strcmp(row->layout, "in_out") == 0;
-    for (int64_t i = 0; i < n_elem; i++)
-        to[in_out ? i % n_in * n_out + i / n_in : i] = raw[i];
-}
-
 static void oracle_weights(struct run *r)
 {
-    for (int i = 0; i < r->table->n_rows; i++)
-        oracle_tensor(&r->table->rows[i], "weight", r->weight[i]);
+    for (int i = 0; i < r->table->n_rows; i++) {
+        float *w = oracle_tensor(&o.file, "weight", &r->table->rows[i]);
+        memcpy(r->weight[i], w, (size_t)run_elems(r, i) * sizeof *w);
+        free(w);
+    }
 }
 
 static void oracle_open(void)
@@ -60,13 +50,6 @@ static void oracle_open(void)
     oracle_weights(&o.r);
     o.batch = (struct batch){
         .B = B, .T = T, .ids = o.ids, .targets = o.targets, .sample = samples, .n_valid = ROWS};
-}
-
-static void train(struct run *r, const struct batch *b)
-{
-    run_pass(r, true, b, NULL, NULL, NULL, NULL);
-    CHECK(r->tape.top == 0 && r->frames.top == 0 && r->s.scratch.top == 0);
-    CHECK(r->tape.peak == r->dry_tape && r->s.scratch.peak == r->dry_scratch);
 }
 
 static void against_oracle(void)
@@ -85,13 +68,14 @@ static void against_oracle(void)
     TEST ("loss and every gradient are PyTorch's") {
         run_zero_grads(&o.r);
         o.r.p.loss_scale = 1.0f / ROWS;
-        train(&o.r, &o.batch);
+        check_train(&o.r, &o.batch);
         CHECK_NEAR(o.r.loss / ROWS, loss, 1e-6);
         for (int i = 0; i < o.m->table.n_rows; i++) {
             const struct tensor_row *row = &o.m->table.rows[i];
-            oracle_tensor(row, "grad", want);
+            float *want = oracle_tensor(&o.file, "grad", row);
             double worst = run_difference(o.r.grad[i], want, run_elems(&o.r, i));
             check_that(worst <= 1e-5, __FILE__, __LINE__, "%s: off by %.3g", row->name, worst);
+            free(want);
         }
         CHECK(o.m->table.n_rows == 28);
     }
@@ -104,48 +88,7 @@ static void against_oracle(void)
         CHECK(o.r.tape.peak == o.r.dry_tape && o.r.dry_tape < training_tape / 2);
     }
     TEST ("short samples: last positions' logits are those of the whole sample") {
-        enum { SHORT = 5 };
-        static int32_t ids[B * SHORT];
-        static float last[B * V];
-        for (int i = 0; i < B * SHORT; i++)
-            ids[i] = o.ids[i / SHORT * T + i % SHORT];
-        struct batch b = {.B = B, .T = SHORT, .ids = ids, .sample = samples};
-        o.r.p.logits = last;
-        o.r.p.last_only = true;
-        run_pass(&o.r, false, &b, NULL, NULL, NULL, NULL);
-        o.r.p.logits = NULL;
-        o.r.p.last_only = false;
-        for (int i = 0; i < B; i++)
-            CHECK(run_difference(last + i * V, want_logits + (i * T + SHORT - 1) * V, V) <= 1e-5);
-    }
-}
-
-/* Sum of gradients of b as a whole and of its samples one by one. */
-static void cut_batch(struct run *r, const struct batch *b)
-{
-    static float *whole[64];
-    run_zero_grads(r);
-    train(r, b);
-    double loss = r->loss;
-    for (int i = 0; i < r->table->n_rows; i++) {
-        whole[i] = run_alloc((size_t)run_elems(r, i) * sizeof(float));
-        memcpy(whole[i], r->grad[i], (size_t)run_elems(r, i) * sizeof(float));
-    }
-    run_zero_grads(r);
-    for (int64_t s = 0; s < b->B; s++) {
-        struct batch one = *b;
-        one.B = 1;
-        one.ids += s * T;
-        one.targets += s * T;
-        one.sample += s;
-        train(r, &one);
-    }
-    CHECK_NEAR(r->loss / loss, 1, 1e-6);
-    for (int i = 0; i < r->table->n_rows; i++) {
-        double worst = run_difference(r->grad[i], whole[i], run_elems(r, i));
-        check_that(worst <= 1e-6, __FILE__, __LINE__, "%s: off by %.3g", r->table->rows[i].name,
-                   worst);
-        free(whole[i]);
+        check_short_samples(&o.r, &o.batch, want_logits, V);
     }
 }
 
@@ -159,23 +102,23 @@ static void with_dropout(void)
     oracle_weights(&r);
     r.p.loss_scale = 1.0f / ROWS;
     TEST ("dropout masks do not depend on how the batch is cut")
-        cut_batch(&r, &o.batch);
+        check_cut_batch(&r, &o.batch);
     TEST ("dropout differs by step, sample and place, and rests in evaluation") {
         struct batch other = o.batch;
         static const int64_t others[B] = {101, 7, 3, 12345678901};
         other.sample = others;
         run_zero_grads(&r);
-        train(&r, &o.batch);
+        check_train(&r, &o.batch);
         double first = r.loss;
         r.loss = 0;
-        train(&r, &o.batch);
+        check_train(&r, &o.batch);
         CHECK(r.loss == first);
         r.loss = 0;
-        train(&r, &other);
+        check_train(&r, &other);
         CHECK(r.loss != first);
         r.loss = 0;
         r.p.key = rng_key_make(RUN_SEED, 2);
-        train(&r, &o.batch);
+        check_train(&r, &o.batch);
         CHECK(r.loss != first);
         o.r.loss = r.loss = 0;
         run_pass(&r, false, &o.batch, NULL, NULL, NULL, NULL);
@@ -194,17 +137,19 @@ static void untied(void)
     build(&m, a, "tie_word_embeddings=false");
     run_init(&r, &m->table, m->root);
     for (int i = 0; i < o.m->table.n_rows; i++)
-        oracle_tensor(&o.m->table.rows[i], "weight", run_weight(&r, o.m->table.rows[i].name));
+        memcpy(run_weight(&r, o.m->table.rows[i].name), o.r.weight[i],
+               (size_t)run_elems(&o.r, i) * sizeof(float));
     memcpy(run_weight(&r, "lm_head.weight"), run_weight(&r, "wte.weight"), V * C * sizeof(float));
     r.p.loss_scale = 1.0f / ROWS;
     TEST ("untied: the two gradients add up to the tied one") {
-        train(&r, &o.batch);
-        oracle_tensor(&o.m->table.rows[0], "grad", want);
+        check_train(&r, &o.batch);
+        float *want = oracle_tensor(&o.file, "grad", &o.m->table.rows[0]);
         float *sum = run_grad(&r, "wte.weight"), *head = run_grad(&r, "lm_head.weight");
         CHECK(sum != head);
         for (int i = 0; i < V * C; i++)
             sum[i] += head[i];
         CHECK(run_difference(sum, want, V * C) <= 1e-5);
+        free(want);
         CHECK(tensor_find(&o.m->table, "lm_head.weight") == 0); /* tied: an alias of wte */
     }
     run_clear(&r);
@@ -246,7 +191,7 @@ static void names_and_sizes(void)
         run_init(&r, &m->table, m->root);
         struct batch b = o.batch;
         b.T = 16;
-        train(&r, &b);
+        check_train(&r, &b);
         CHECK_NEAR(r.loss / (B * 16), log(300), 0.1); /* untrained: every id is as likely */
         run_clear(&r);
     }
@@ -278,10 +223,12 @@ int main(void)
     oracle_open();
     against_oracle();
     TEST ("gradients do not depend on how the batch is cut")
-        cut_batch(&o.r, &o.batch);
+        check_cut_batch(&o.r, &o.batch);
     with_dropout();
     untied();
     names_and_sizes();
+    TEST ("in bf16: loss and gradients as near as its eight bits allow")
+        check_bf16(&o.r, &o.batch);
     run_clear(&o.r);
     free(o.file.bytes);
     arena_destroy(&o.arena);

@@ -1,7 +1,7 @@
 /* The mlp family against plain loops in double precision.
  * RUN: -n 1 */
 #include "check.h"
-#include "unit/model_run.h"
+#include "unit/model_check.h"
 
 enum { B = 6, N_IN = 5, N_OUT = 3, WIDEST = 8, MAX_LAYERS = 4 };
 
@@ -236,6 +236,21 @@ static void dropout(void)
     arena_destroy(&a);
 }
 
+static void bf16(bool class)
+{
+    struct arena *a = arena_create();
+    struct model *m;
+    const char *key;
+    struct run r;
+    if (RUN_BUILD("mlp", class ? &by_class : &by_value, a, &key, &m, "hidden=8, 7") != ERR_OK)
+        FATAL("%s", err_text());
+    run_init(&r, &m->table, m->root);
+    r.p.n_correct = NULL;
+    check_bf16(&r, &batch);
+    run_clear(&r);
+    arena_destroy(&a);
+}
+
 static void names_and_errors(void)
 {
     struct arena *a = arena_create();
@@ -288,6 +303,10 @@ int main(void)
     }
     TEST ("dropout: masks do not depend on the cut of the batch, and backward has the same ones")
         dropout();
+    TEST ("in bf16, features too: loss and gradients as near as its eight bits allow") {
+        bf16(true);
+        bf16(false);
+    }
     names_and_errors();
     return check_done();
 }

@@ -1,0 +1,144 @@
+/* Linears: several linear layers over one x, with their outputs side by side.  Weights (n_out,
+ * n_in) of whole blocks follow each other in memory, since the plan starts every tensor at a block:
+ * they are one larger matrix, and it takes one product.  So the way that is taken, and with it
+ * every bit, follows from the shapes alone. */
+#include "layer/layers.h"
+
+struct linears_conf {
+    int n;
+    int64_t n_in, n_out[LINEARS_MAX], width;
+    bool whole; /* all but the last are whole blocks */
+};
+
+struct linears_frame {
+    const void *x;
+};
+
+/* at[i] are the matrices, elem_bytes their element's. */
+static bool contiguous(const struct linears_conf *c, const void *const *at, size_t elem_bytes)
+{
+    for (int i = 0; i + 1 < c->n; i++) {
+        size_t n_bytes = (size_t)(c->n_out[i] * c->n_in) * elem_bytes;
+        if (!at[i] || (const char *)at[i] + n_bytes != (const char *)at[i + 1])
+            return false;
+    }
+    return true;
+}
+
+static void weights(const struct module *m, const struct pass *p, const void **w)
+{
+    const struct linears_conf *c = m->conf;
+    for (int i = 0; i < c->n; i++)
+        w[i] = module_weight(m, p, i);
+    REQUIRE(p->dry || !c->whole || contiguous(c, w, dtype_bytes(p->compute)));
+}
+
+/* Layer i, or all of them as one. */
+static struct linear sizes(const struct linears_conf *c, const struct pass *p, int i, bool one)
+{
+    return (struct linear){
+        .M = pass_rows(p), .N = one ? c->width : c->n_out[i], .K = c->n_in, .ldy = c->width};
+}
+
+static void linears_forward(const struct module *m, struct pass *p, const void *x, void *y)
+{
+    const struct linears_conf *c = m->conf;
+    const void *w[LINEARS_MAX];
+    int64_t first = 0;
+    weights(m, p, w);
+    for (int i = 0; pass_rows(p) > 0 && i < (c->whole ? 1 : c->n); i++) {
+        struct linear l = sizes(c, p, i, c->whole);
+        p->s->k->linear_forward(p->s, &l, pass_at(p, y, first), NULL, x, w[i], NULL);
+        first += c->n_out[i];
+    }
+    struct linears_frame *f = frame_push(p, sizeof *f);
+    f->x = x;
+}
+
+/* The gradients of the weights, one by one where one product cannot make them all. */
+static void weight_gradients(const struct module *m, struct pass *p, const void *x, void *dy,
+                             const void *const *w)
+{
+    const struct linears_conf *c = m->conf;
+    int64_t first = 0;
+    for (int i = 0; i < c->n; i++) {
+        struct linear l = sizes(c, p, i, false);
+        p->s->k->linear_backward(p->s, &l, NULL, module_grad(m, p, i), NULL, pass_at(p, dy, first),
+                                 x, w[i], NULL);
+        first += c->n_out[i];
+    }
+}
+
+/* dx = sum of dy_i W_i, and the gradients. */
+static void backward_apart(const struct module *m, struct pass *p, const void *x, void *dy,
+                           void *dx, const void *const *w)
+{
+    const struct linears_conf *c = m->conf;
+    int64_t n_elem = pass_rows(p) * c->n_in, first = 0;
+    size_t mark = stack_mark(&p->s->scratch);
+    void *part = scratch_push(p, n_elem);
+    for (int i = 0; i < c->n; i++) {
+        struct linear l = sizes(c, p, i, false);
+        void *to = i == 0 ? dx : part;
+        p->s->k->linear_backward(p->s, &l, to, module_grad(m, p, i), NULL, pass_at(p, dy, first), x,
+                                 w[i], NULL);
+        if (i > 0)
+            p->s->k->add(p->s, dx, dx, part, n_elem);
+        first += c->n_out[i];
+    }
+    stack_release(&p->s->scratch, mark);
+}
+
+static void linears_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    const struct linears_conf *c = m->conf;
+    struct linears_frame f = *(struct linears_frame *)frame_pop(p, sizeof f);
+    const void *w[LINEARS_MAX], *g[LINEARS_MAX];
+    if (pass_rows(p) == 0)
+        return;
+    weights(m, p, w);
+    for (int i = 0; i < c->n; i++)
+        g[i] = module_grad(m, p, i);
+    if (dx && !c->whole) {
+        backward_apart(m, p, f.x, dy, dx, w);
+        return;
+    }
+    bool one = contiguous(c, g, sizeof(float));
+    struct linear l = sizes(c, p, 0, true);
+    if (dx || one)
+        p->s->k->linear_backward(p->s, &l, dx, one ? module_grad(m, p, 0) : NULL, NULL, dy, f.x,
+                                 w[0], NULL);
+    if (!one)
+        weight_gradients(m, p, f.x, dy, w);
+}
+
+static const struct module_ops linears_ops = {
+    .cls = "Linear", .forward = linears_forward, .backward = linears_backward};
+
+struct module *linears_new(struct builder *b, const char *name, const char *parent, int64_t n_in,
+                           const struct linears *l)
+{
+    REQUIRE(l->n >= 1 && l->n <= LINEARS_MAX);
+    struct linears_conf c = {.n = l->n, .n_in = n_in, .whole = true};
+    for (int i = 0; i < l->n; i++) {
+        c.n_out[i] = l->n_out[i];
+        c.width += l->n_out[i];
+        if (i < l->n - 1 && l->n_out[i] * n_in % BLOCK_ELEMS != 0)
+            c.whole = false;
+    }
+    struct module *m = module_new(b, name, &linears_ops, &c, sizeof c, 0);
+    for (int i = 0; i < l->n; i++) {
+        struct tensor_row w = {
+            .name = module_path(b, module_path(b, parent, l->name[i]), "weight"),
+            .shape = shape_make(2, l->n_out[i], n_in),
+            .flags = TENSOR_DECAY,
+            .init = {.kind = INIT_NORMAL, .b = l->std},
+            .layout = "out_in",
+        };
+        tensor_add(b->table, &w);
+    }
+    m->n_rows = l->n;
+    m->n_in = n_in;
+    m->n_out = c.width;
+    return m;
+}
