@@ -29,7 +29,7 @@ struct model {
     struct arena *arena; /* borrowed */
 };
 
-extern const struct model_family gpt2_family, mlp_family;
+extern const struct model_family gpt2_family, llama_family, mlp_family;
 extern const struct model_family *const model_list[];           /* NULL-terminated */
 const struct model_family *model_family_find(const char *type); /* NULL: none.  Local. */
 

@@ -4,7 +4,7 @@
 #include "train/sections.h"
 #include <string.h>
 
-static const char *const model_words[] = {"gpt2", "mlp", NULL};
+static const char *const model_words[] = {"gpt2", "llama", "mlp", NULL};
 
 static const struct opt model_opts[] = {
     ENUM(model_common_conf, type, "gpt2", model_words, "model family"),
