@@ -33,7 +33,7 @@ static int check(struct cli *c, int argc, char **argv)
     job_print_resolved(job, &t);
     text_printf(&t, "\n# ");
     run_describe(&run, dev, &t);
-    run_conf_notes(&run.conf, run.policy, &t);
+    strategy_notes(&run.conf, &run.strategy, &t);
     fputs(t.s, stdout);
     text_clear(&t);
     device_close(&dev);

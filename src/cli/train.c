@@ -23,7 +23,7 @@ static int train(struct cli *c, int argc, char **argv)
     struct text resolved = {0}, about = {0};
     job_print_resolved(job, &resolved);
     run_describe(&run, dev, &about);
-    run_conf_notes(&run.conf, run.policy, &about);
+    strategy_notes(&run.conf, &run.strategy, &about);
     if (c->world->rank == 0)
         fputs(about.s, stdout);
     fflush(stdout);

@@ -79,7 +79,7 @@ static void lm_head_backward(const struct module *m, struct pass *p, void *dy, v
 }
 
 static const struct module_ops lm_head_ops = {
-    .cls = "LMHead", .forward = lm_head_forward, .backward = lm_head_backward};
+    .cls = "LMHead", .loss_head = true, .forward = lm_head_forward, .backward = lm_head_backward};
 
 struct module *lm_head_new(struct builder *b, const char *name, int tied_row, int64_t C, int64_t V,
                            float std)

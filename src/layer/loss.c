@@ -34,7 +34,7 @@ static void loss_backward(const struct module *m, struct pass *p, void *dy, void
 }
 
 static const struct module_ops loss_ops = {
-    .cls = "Loss", .forward = loss_forward, .backward = loss_backward};
+    .cls = "Loss", .loss_head = true, .forward = loss_forward, .backward = loss_backward};
 
 struct module *loss_new(struct builder *b, const char *name, enum sample_kind kind, int64_t N)
 {

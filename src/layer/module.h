@@ -26,6 +26,7 @@ struct hooks {
 
 struct module_ops {
     const char *cls; /* class name as people write it in a wrap policy: "Block" */
+    bool loss_head;  /* its forward adds to gradients already */
     /* y from x; the root takes its input from p->batch and adds its loss to p->loss_sum, and gets
      * x = y = NULL.  Local. */
     void (*forward)(const struct module *m, struct pass *p, const void *x, void *y);

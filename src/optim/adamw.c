@@ -30,7 +30,7 @@ static const char *check(const void *conf)
 }
 
 static void update(const struct adamw_conf *c, bool decoupled, struct stream *s, float *p,
-                   const float *g, float *const *state, int64_t n_elem,
+                   const float *g, float *const *state, void *copy, int64_t n_elem,
                    const struct optim_step *st)
 {
     double t = (double)st->t, b1 = c->betas.v[0], b2 = c->betas.v[1];
@@ -45,19 +45,21 @@ static void update(const struct adamw_conf *c, bool decoupled, struct stream *s,
         .correction2 = c->bias_correction ? (float)(1 - pow(b2, t)) : 1,
         .decoupled = decoupled,
     };
-    s->k->adamw(s, p, state[0], state[1], g, NULL, n_elem, &h);
+    s->k->adamw(s, p, state[0], state[1], g, copy, n_elem, &h);
 }
 
 static void adamw_update(const void *conf, struct stream *s, float *p, const float *g,
-                         float *const *state, int64_t n_elem, const struct optim_step *st)
+                         float *const *state, void *copy, int64_t n_elem,
+                         const struct optim_step *st)
 {
-    update(conf, true, s, p, g, state, n_elem, st);
+    update(conf, true, s, p, g, state, copy, n_elem, st);
 }
 
 static void adam_update(const void *conf, struct stream *s, float *p, const float *g,
-                        float *const *state, int64_t n_elem, const struct optim_step *st)
+                        float *const *state, void *copy, int64_t n_elem,
+                        const struct optim_step *st)
 {
-    update(conf, false, s, p, g, state, n_elem, st);
+    update(conf, false, s, p, g, state, copy, n_elem, st);
 }
 
 const struct optim_ops adamw_ops = {

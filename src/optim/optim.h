@@ -29,8 +29,9 @@ struct optim_ops {
     const char *const *state_names; /* checkpoint groups: exp_avg, …; NULL-terminated */
     int (*n_states)(const void *conf); /* how many of them this conf needs */
     const char *(*check)(const void *conf); /* the key that does not fit the others, or NULL */
+    /* p and state from g; copy (or NULL) gets p in the compute dtype */
     void (*update)(const void *conf, struct stream *s, float *p, const float *g,
-                   float *const *state, int64_t n_elem, const struct optim_step *st);
+                   float *const *state, void *copy, int64_t n_elem, const struct optim_step *st);
 };
 
 extern const struct optim_ops *const optim_list[]; /* NULL-terminated */

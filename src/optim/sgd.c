@@ -28,7 +28,7 @@ static const char *check(const void *conf)
 }
 
 static void update(const void *conf, struct stream *s, float *p, const float *g,
-                   float *const *state, int64_t n_elem, const struct optim_step *st)
+                   float *const *state, void *copy, int64_t n_elem, const struct optim_step *st)
 {
     const struct sgd_conf *c = conf;
     struct sgd h = {
@@ -40,7 +40,7 @@ static void update(const void *conf, struct stream *s, float *p, const float *g,
         .nesterov = c->nesterov,
         .first = st->t == 1,
     };
-    s->k->sgd(s, p, c->momentum > 0 ? state[0] : NULL, g, NULL, n_elem, &h);
+    s->k->sgd(s, p, c->momentum > 0 ? state[0] : NULL, g, copy, n_elem, &h);
 }
 
 const struct optim_ops sgd_ops = {

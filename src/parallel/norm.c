@@ -19,13 +19,11 @@ static void each_block(struct shard *s, struct sums *out, void (*f)(struct sums 
     for (int r = 0; r < s->plan->n_rows; r++) {
         if (s->model->table.rows[r].flags & TENSOR_FROZEN)
             continue;
-        int64_t begin, end;
-        plan_own_part(s->plan, s->model, r, s->comm->rank, &begin, &end);
-        if (begin == end)
+        struct shard_part g = shard_own_part(s, SHARD_GRAD, r);
+        if (g.begin == g.end)
             continue;
-        s->stream->k->square_sums(s->stream, s->block_sum,
-                                  s->grad + s->plan->place[r].begin + begin, end - begin);
-        for (int64_t b = 0; b * BLOCK_ELEMS < end - begin; b++)
+        s->stream->k->square_sums(s->stream, s->block_sum, g.values, g.end - g.begin);
+        for (int64_t b = 0; b * BLOCK_ELEMS < g.end - g.begin; b++)
             f(out, s->block_sum[b]);
     }
 }

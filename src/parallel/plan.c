@@ -1,58 +1,27 @@
 /* Units, flat ranges, cuts, and the dry run that measures activations. */
 #include "parallel/plan.h"
 
-#include "base/text.h"
+#include "parallel/wrap.h"
 #include <stdlib.h>
 #include <string.h>
-
-struct cutter {
-    const struct model *m;
-    const char *const *classes;
-    struct module **unit_module; /* (n_units) */
-    int *unit_of;                /* (n_rows) */
-    int n_units;
-};
-
-static bool is_class(const struct cutter *c, const char *cls)
-{
-    if (!c->classes)
-        return c->m->family->block_cls && strcmp(cls, c->m->family->block_cls) == 0;
-    for (const char *const *w = c->classes; *w; w++)
-        if (text_same(*w, cls))
-            return true;
-    return false;
-}
-
-static void assign(struct cutter *c, struct module *m, int unit)
-{
-    if (unit < 0 || is_class(c, m->ops->cls)) {
-        unit = c->n_units++;
-        c->unit_module[unit] = m;
-    }
-    for (int i = 0; i < m->n_rows; i++)
-        c->unit_of[m->first_row + i] = unit;
-    for (int i = 0; i < m->n_children; i++)
-        assign(c, m->children[i], unit);
-}
-
-static void count_module(struct module *m, void *arg)
-{
-    (void)m;
-    ++*(int *)arg;
-}
 
 static int64_t pad(int64_t n)
 {
     return (n + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS;
 }
 
-static void lay_out(struct plan *p, const struct cutter *c, struct arena *a)
+static void lay_out(struct plan *p, const struct model *m, const struct cut_tree *c,
+                    struct arena *a)
 {
-    const struct tensor_table *t = &c->m->table;
+    const struct tensor_table *t = &m->table;
     for (int u = 0; u < p->n_units; u++) {
         struct plan_unit *unit = &p->unit[u];
         int *row = arena_alloc(a, sizeof *row * (size_t)(t->n_rows + 1));
-        *unit = (struct plan_unit){.module = c->unit_module[u], .row = row, .begin = p->n_elem};
+        *unit = (struct plan_unit){.module = c->unit_module[u],
+                                   .row = row,
+                                   .begin = p->n_elem,
+                                   .encloses = c->encloses[u],
+                                   .early_grad = c->early_grad[u]};
         for (int r = 0; r < t->n_rows; r++) {
             if (c->unit_of[r] != u)
                 continue;
@@ -68,22 +37,37 @@ static void lay_out(struct plan *p, const struct cutter *c, struct arena *a)
     }
 }
 
-struct plan *plan_make(const struct model *m, const struct policy *policy,
-                       const char *const *classes, int size, struct arena *a)
+struct plan *plan_make(const struct model *m, const struct policy *policy, const struct wrap *wrap,
+                       int size, struct arena *a)
 {
-    int n_modules = 0, n_rows = m->table.n_rows;
-    module_walk(m->root, count_module, &n_modules);
-    struct cutter c = {.m = m, .classes = classes};
-    c.unit_module = arena_alloc(a, sizeof *c.unit_module * (size_t)n_modules);
-    c.unit_of = arena_alloc(a, sizeof *c.unit_of * (size_t)(n_rows + 1));
-    assign(&c, m->root, -1);
+    struct cut_tree c;
+    wrap_cut(m, wrap, a, &c);
     struct plan *p = arena_alloc(a, sizeof *p);
-    *p = (struct plan){.policy = policy, .size = size, .n_units = c.n_units, .n_rows = n_rows};
+    *p = (struct plan){
+        .policy = policy, .size = size, .n_units = c.n_units, .n_rows = m->table.n_rows};
     p->unit = arena_alloc(a, sizeof *p->unit * (size_t)p->n_units);
-    p->place = arena_alloc(a, sizeof *p->place * (size_t)(n_rows + 1));
+    p->place = arena_alloc(a, sizeof *p->place * (size_t)(p->n_rows + 1));
     p->n_params = tensor_table_elems(&m->table);
-    lay_out(p, &c, a);
+    lay_out(p, m, &c, a);
     return p;
+}
+
+static int64_t nested(const struct plan *p, const struct module *m, bool all)
+{
+    int64_t own = 0, inside = 0;
+    for (int u = 0; u < p->n_units; u++)
+        if (p->unit[u].module == m)
+            own = p->unit[u].n_elem;
+    for (int i = 0; i < m->n_children; i++) {
+        int64_t n = nested(p, m->children[i], all);
+        inside = all ? inside + n : n > inside ? n : inside;
+    }
+    return own + inside;
+}
+
+int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all)
+{
+    return nested(p, m->root, all);
 }
 
 /* Addresses that nobody may touch, so that layers see a gradient where there will be one. */
@@ -97,13 +81,13 @@ static void **fake_pointers(int n)
     return p;
 }
 
-void plan_measure(const struct model *m, const struct device *dev, int64_t B, int64_t T,
-                  enum pass_kind kind, struct plan_memory *out)
+void plan_measure(const struct model *m, const struct device *dev, const struct plan_case *c,
+                  struct plan_memory *out)
 {
     enum { FRAME_BYTES = 1 << 22 };
     struct stack tape, frames;
     struct device same = *dev; /* a stream may change its device, a dry run changes nothing */
-    struct stream s = {.dev = &same, .k = device_null_kernels(dev, DTYPE_F32)};
+    struct stream s = {.dev = &same, .k = device_null_kernels(dev, c->compute)};
     void *room = malloc(FRAME_BYTES);
     if (!room)
         FATAL("out of memory for a dry run");
@@ -112,24 +96,25 @@ void plan_measure(const struct model *m, const struct device *dev, int64_t B, in
     stack_init(&frames, room, FRAME_BYTES);
     void **weight = fake_pointers(m->table.n_rows);
     float **grad = (float **)fake_pointers(m->table.n_rows);
-    const struct batch batch = {.B = B, .T = T};
+    const struct batch batch = {.B = c->B, .T = c->T};
     double loss = 0;
     struct pass p = {
         .s = &s,
         .tape = &tape,
         .frames = &frames,
-        .training = kind == PASS_TRAIN,
+        .compute = c->compute,
+        .training = c->kind == PASS_TRAIN,
         .dry = true,
         .weight = weight,
         .grad = grad,
         .batch = &batch,
         .loss_scale = 1,
         .loss_sum = &loss,
-        .logits = kind == PASS_LOGITS ? (void *)(uintptr_t)STACK_ALIGN : NULL,
+        .logits = c->kind == PASS_LOGITS ? (void *)(uintptr_t)STACK_ALIGN : NULL,
         .last_only = true,
     };
     module_forward(m->root, &p, NULL, NULL);
-    if (kind == PASS_TRAIN)
+    if (c->kind == PASS_TRAIN)
         module_backward(m->root, &p, NULL, NULL);
     *out = (struct plan_memory){tape.peak, frames.peak, s.scratch.peak};
     free(weight);

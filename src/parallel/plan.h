@@ -1,6 +1,7 @@
 /* The plan: who holds what, how big it is, and in what order it moves.  Pure: no memory for values,
  * no device, no messages, so it can be made for any number of ranks on a login node. */
 #pragma once
+#include "base/text.h"
 #include "model/model.h"
 #include "parallel/policy.h"
 
@@ -11,6 +12,8 @@ struct plan_unit {
     int n_rows;
     int64_t begin, n_elem; /* range in the model's flat arrays; multiples of BLOCK_ELEMS */
     const int64_t *cut;    /* (size + 1) from the unit's begin: rank r owns [cut[r], cut[r + 1]) */
+    bool encloses;         /* other units lie inside its module */
+    bool early_grad;       /* its gradient begins in forward: a loss head is part of it */
 };
 
 /* Where a tensor lies.  It starts at a multiple of BLOCK_ELEMS and shards are cut only there, so
@@ -35,16 +38,41 @@ struct plan_memory {
     size_t tape_bytes, frame_bytes, scratch_bytes;
 };
 
-/* Cut the tree into units: one for each module whose class is in classes (NULL-terminated, or NULL:
- * the family's own block), the root for the rest.  All in the arena a.  Local. */
-struct plan *plan_make(const struct model *m, const struct policy *policy,
-                       const char *const *classes, int size, struct arena *a);
+/* How the tree is cut into units; the root takes the rest. */
+enum wrap_kind { WRAP_BLOCKS, WRAP_CLASSES, WRAP_SIZE, WRAP_NONE };
+struct wrap {
+    enum wrap_kind kind;        /* BLOCKS: the family's own block class */
+    const char *const *classes; /* CLASSES: NULL-terminated; the family's aliases are known */
+    int64_t min_params;         /* SIZE: wrap what has as many parameters not yet wrapped */
+};
+
+/* The plan for size ranks that share the model.  A tied tensor belongs to the root, where its users
+ * meet.  All in the arena a.  Local. */
+struct plan *plan_make(const struct model *m, const struct policy *policy, const struct wrap *wrap,
+                       int size, struct arena *a);
+
+/* Does some module of m have this class, or a family alias of it?  Local. */
+bool plan_has_class(const struct model *m, const char *cls);
+
+/* Class names of m's modules, "Block, Attention, …", for messages.  Local. */
+void plan_print_classes(const struct model *m, struct text *out);
+
+/* Elements of whole units that exist at once when units are made on the way into a module and
+ * dropped on the way out (all: only at the end of a pass).  Local. */
+int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all);
 
 enum pass_kind { PASS_TRAIN, PASS_EVAL, PASS_LOGITS }; /* LOGITS: of the last position only */
 
-/* Tape, frames and scratch of one micro-batch of B samples of T tokens.  Local. */
-void plan_measure(const struct model *m, const struct device *dev, int64_t B, int64_t T,
-                  enum pass_kind kind, struct plan_memory *out);
+/* One micro-batch of B samples of T tokens. */
+struct plan_case {
+    int64_t B, T;
+    enum pass_kind kind;
+    enum dtype compute;
+};
+
+/* Tape, frames and scratch of one micro-batch.  Local. */
+void plan_measure(const struct model *m, const struct device *dev, const struct plan_case *c,
+                  struct plan_memory *out);
 
 /* The part [*begin, *end) of tensor row, counted from its first element, that rank owns.  Local. */
 void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,

@@ -1,128 +1,191 @@
-/* Memory and hooks of a model's units. */
-#include "parallel/shard.h"
+/* Memory of a model's state, first values, and the update. */
+#include "parallel/shard_impl.h"
 
 #include "base/hash.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct shard_unit {
-    struct shard *shard;
-    const struct plan_unit *plan;
-    struct hooks hooks;
+/* Bytes of each array on one rank: the one place that says which arrays a policy needs. */
+struct sizes {
+    size_t master, grad, state, copy, gathered, unit_grads;
 };
 
-static size_t array_bytes(const struct plan *p)
+static struct sizes sizes_of(const struct plan *p, const struct model *m,
+                             const struct shard_conf *conf, int64_t n_own)
 {
-    return (size_t)p->n_elem * sizeof(float);
+    const struct policy *row = p->policy;
+    size_t whole = (size_t)p->n_elem * sizeof(float), own = (size_t)n_own * sizeof(float);
+    size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
+    bool reads_master = conf->compute == DTYPE_F32 && !row->shard_optim;
+    struct sizes z = {.master = row->shard_optim ? own : whole,
+                      .grad = row->shard_grads ? own : whole};
+    z.state = z.master;
+    if (!row->shard_params && !reads_master)
+        z.copy = (size_t)p->n_elem * elem;
+    if (row->shard_params)
+        z.gathered =
+            (size_t)plan_nested_elems(p, m, row->keep_after_forward) * elem + align;
+    if (row->shard_grads || conf->sync_each_batch)
+        z.unit_grads = (size_t)plan_nested_elems(p, m, false) * sizeof(float) + align;
+    return z;
 }
 
-static int n_arrays(const struct shard_conf *conf)
+static int64_t own_elems(const struct plan *p, int rank)
 {
-    return 2 + conf->n_states + conf->sync_each_batch;
+    int64_t n = 0;
+    for (int u = 0; u < p->n_units; u++)
+        n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
+    return n;
 }
 
-size_t shard_bytes(const struct plan *plan, const struct shard_conf *conf)
+size_t shard_bytes(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
+                   int rank)
 {
-    return array_bytes(plan) * (size_t)n_arrays(conf);
+    struct sizes z = sizes_of(plan, m, conf, own_elems(plan, rank));
+    return z.master + z.grad + z.state * (size_t)conf->n_states + z.copy + z.gathered +
+           z.unit_grads;
 }
 
-/* A unit's gradient is complete on this rank: sum it over the ranks; every rank keeps its part. */
-static void unit_after_backward(void *self, struct pass *p)
+static int take(struct shard *s, size_t n_bytes, void **out)
 {
-    struct shard_unit *u = self;
-    struct shard *s = u->shard;
-    if (p->dry || !s->reduce_now)
-        return;
-    float *g = (s->micro ? s->micro : s->grad) + u->plan->begin;
-    s->comm->ops->reduce_scatter(s->comm, g, u->plan->cut, s->reduce_scratch);
-    if (!s->micro)
-        return;
-    int64_t begin = u->plan->cut[s->comm->rank], end = u->plan->cut[s->comm->rank + 1];
-    s->stream->k->accumulate(s->stream, s->grad + u->plan->begin + begin, g + begin, end - begin);
-}
-
-static void point_rows(struct shard *s)
-{
-    float *g = s->micro ? s->micro : s->grad;
-    for (int r = 0; r < s->plan->n_rows; r++) {
-        s->weight[r] = s->param + s->plan->place[r].begin;
-        bool frozen = s->model->table.rows[r].flags & TENSOR_FROZEN;
-        s->grad_of[r] = frozen ? NULL : g + s->plan->place[r].begin;
-    }
-}
-
-static void hang_hooks(struct shard *s)
-{
-    for (int u = 0; u < s->plan->n_units; u++) {
-        struct shard_unit *x = &s->unit[u];
-        x->shard = s;
-        x->plan = &s->plan->unit[u];
-        x->hooks = (struct hooks){.after_backward = unit_after_backward, .self = x};
-        x->plan->module->hooks = &x->hooks;
-    }
-}
-
-static int alloc_array(struct shard *s, float **out)
-{
-    size_t n = array_bytes(s->plan);
-    *out = s->stream->dev->mem->alloc(n);
-    if (!*out)
-        FAIL(ERR_RESOURCE, "no memory for %zu bytes of model state on rank %d", n, s->comm->rank);
+    *out = n_bytes ? s->stream->dev->mem->alloc(n_bytes) : NULL;
+    if (n_bytes && !*out)
+        FAIL(ERR_RESOURCE, "no memory for %zu bytes of model state on rank %d", n_bytes,
+             s->comm->rank);
     return ERR_OK;
 }
 
-static int alloc_all(struct shard *s, const struct shard_conf *conf)
+static int take_f32(struct shard *s, size_t n_bytes, float **out)
+{
+    void *p = NULL;
+    TRY(take(s, n_bytes, &p));
+    *out = p;
+    return ERR_OK;
+}
+
+static int alloc_arrays(struct shard *s)
+{
+    struct sizes z = sizes_of(s->plan, s->model, &s->conf, s->n_own);
+    TRY(take_f32(s, z.master, &s->master));
+    TRY(take_f32(s, z.grad, &s->grad));
+    for (int i = 0; i < s->conf.n_states; i++)
+        TRY(take_f32(s, z.state, &s->state[i]));
+    TRY(take(s, z.copy, &s->copy));
+    TRY(take(s, z.gathered, &s->gathered_memory));
+    TRY(take(s, z.unit_grads, &s->unit_grad_memory));
+    stack_init(&s->gathered, s->gathered_memory, z.gathered);
+    stack_init(&s->unit_grads, s->unit_grad_memory, z.unit_grads);
+    return ERR_OK;
+}
+
+static int cut_replicas(struct shard *s, struct shard_unit *x)
+{
+    int n = s->replicas->size;
+    int64_t own = x->plan->cut[s->comm->rank + 1] - x->plan->cut[s->comm->rank];
+    int64_t *cut = calloc((size_t)n + 1, sizeof *cut);
+    if (!cut)
+        FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
+    for (int r = 0; r <= n; r++)
+        cut[r] = own / BLOCK_ELEMS * r / n * BLOCK_ELEMS;
+    x->replica_cut = cut;
+    return ERR_OK;
+}
+
+static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
-    TRY(alloc_array(s, &s->param));
-    TRY(alloc_array(s, &s->grad));
-    if (conf->sync_each_batch)
-        TRY(alloc_array(s, &s->micro));
-    for (int i = 0; i < conf->n_states; i++)
-        TRY(alloc_array(s, &s->state[i]));
+    int64_t at = 0, most = 0;
+    s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
+    if (!s->unit)
+        FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
+    for (int u = 0; u < p->n_units; u++) {
+        struct shard_unit *x = &s->unit[u];
+        *x = (struct shard_unit){
+            .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = at};
+        x->hooks.self = x;
+        at += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
+        int64_t n = comm_reduce_scratch(s->comm, p->unit[u].cut);
+        most = n > most ? n : most;
+        if (!s->replicas)
+            continue;
+        TRY(cut_replicas(s, x));
+        n = comm_reduce_scratch(s->replicas, x->replica_cut);
+        most = n > most ? n : most;
+    }
+    s->n_reduce_scratch = most;
+    return ERR_OK;
+}
+
+static int alloc_tables(struct shard *s)
+{
+    const struct plan *p = s->plan;
     int64_t longest = 0;
     for (int r = 0; r < p->n_rows; r++) {
         int64_t n = shape_elems(&s->model->table.rows[r].shape);
         longest = n > longest ? n : longest;
     }
-    for (int u = 0; u < p->n_units; u++) {
-        int64_t n = comm_reduce_scratch(s->comm, p->unit[u].cut);
-        s->n_reduce_scratch = n > s->n_reduce_scratch ? n : s->n_reduce_scratch;
-    }
     s->reduce_scratch = malloc((size_t)(s->n_reduce_scratch + 1) * sizeof(float));
     s->block_sum = malloc((size_t)(longest / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
-    s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
-    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of || !s->unit)
+    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
     return ERR_OK;
 }
 
+/* Where rows point for good: weights that are never freed, gradients that are formed in place. */
+static void point_rows(struct shard *s)
+{
+    for (int u = 0; u < s->plan->n_units; u++) {
+        struct shard_unit *x = &s->unit[u];
+        size_t begin = (size_t)x->plan->begin, elem = dtype_bytes(s->conf.compute);
+        if (s->copy)
+            unit_point_weights(x, (char *)s->copy + begin * elem, elem);
+        else if (!s->row->shard_params)
+            unit_point_weights(x, s->master + begin, sizeof *s->master);
+        if (!shard_forms_in_unit(s))
+            unit_point_grads(x, s->grad + begin);
+        x->plan->module->hooks = &x->hooks;
+    }
+}
+
+static int build(struct shard *s)
+{
+    TRY(alloc_arrays(s));
+    TRY(make_units(s));
+    TRY(alloc_tables(s));
+    point_rows(s);
+    return ERR_OK;
+}
+
 int shard_create(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                 struct comm *c, struct stream *stream, struct shard **out)
+                 struct comm *c, struct comm *replicas, struct stream *stream, struct shard **out)
 {
     REQUIRE(plan->size == c->size);
     struct shard *s = calloc(1, sizeof *s);
     if (!s)
         FATAL("out of memory");
-    *s = (struct shard){
-        .plan = plan, .model = m, .comm = c, .stream = stream, .n_states = conf->n_states};
-    int rc = alloc_all(s, conf);
+    *s = (struct shard){.plan = plan,
+                        .row = plan->policy,
+                        .model = m,
+                        .comm = c,
+                        .replicas = replicas && replicas->size > 1 ? replicas : NULL,
+                        .stream = stream,
+                        .conf = *conf,
+                        .n_own = own_elems(plan, c->rank)};
+    int rc = build(s);
     if (rc != ERR_OK) {
         shard_destroy(&s);
         return rc;
     }
-    point_rows(s);
-    hang_hooks(s);
     *out = s;
     return ERR_OK;
 }
 
-static void free_array(struct shard *s, float *p)
+static void give(struct shard *s, void *p, size_t n_bytes)
 {
     if (p)
-        s->stream->dev->mem->free(p, array_bytes(s->plan));
+        s->stream->dev->mem->free(p, n_bytes);
 }
 
 void shard_destroy(struct shard **shard)
@@ -130,14 +193,18 @@ void shard_destroy(struct shard **shard)
     struct shard *s = *shard;
     if (!s)
         return;
-    if (s->unit)
-        for (int u = 0; u < s->plan->n_units; u++)
-            s->plan->unit[u].module->hooks = NULL;
-    free_array(s, s->param);
-    free_array(s, s->grad);
-    free_array(s, s->micro);
-    for (int i = 0; i < OPTIM_MAX_STATES; i++)
-        free_array(s, s->state[i]);
+    for (int u = 0; s->unit && u < s->plan->n_units; u++) {
+        s->plan->unit[u].module->hooks = NULL;
+        free((void *)(uintptr_t)s->unit[u].replica_cut);
+    }
+    struct sizes z = sizes_of(s->plan, s->model, &s->conf, s->n_own);
+    give(s, s->master, z.master);
+    give(s, s->grad, z.grad);
+    for (int i = 0; i < s->conf.n_states; i++)
+        give(s, s->state[i], z.state);
+    give(s, s->copy, z.copy);
+    give(s, s->gathered_memory, z.gathered);
+    give(s, s->unit_grad_memory, z.unit_grads);
     free(s->reduce_scratch);
     free(s->block_sum);
     free(s->weight);
@@ -147,31 +214,78 @@ void shard_destroy(struct shard **shard)
     *shard = NULL;
 }
 
+static struct shard_part part_of(const struct shard *s, int array, int row, bool own_only)
+{
+    const struct plan_place *at = &s->plan->place[row];
+    const struct shard_unit *x = &s->unit[at->unit];
+    bool is_grad = array == SHARD_GRAD;
+    bool parts = is_grad ? s->row->shard_grads : s->row->shard_optim;
+    float *base = is_grad                 ? s->grad
+                  : array == SHARD_MASTER ? s->master
+                                          : s->state[array - SHARD_STATE];
+    struct shard_part p = {.end = shape_elems(&s->model->table.rows[row].shape)};
+    if (own_only || parts)
+        plan_own_part(s->plan, s->model, row, s->comm->rank, &p.begin, &p.end);
+    if (p.begin < p.end)
+        p.values = shard_at(s, x, base, parts, at->begin - x->plan->begin + p.begin);
+    return p;
+}
+
+struct shard_part shard_own_part(const struct shard *s, int array, int row)
+{
+    return part_of(s, array, row, true);
+}
+
+struct shard_part shard_held_part(const struct shard *s, int array, int row)
+{
+    return part_of(s, array, row, false);
+}
+
 void shard_init(struct shard *s, uint64_t seed)
 {
     for (int r = 0; r < s->plan->n_rows; r++) {
         const struct tensor_row *row = &s->model->table.rows[r];
         struct rng_key key = rng_key_make(seed, hash64_string(row->name));
-        s->stream->k->fill(s->stream, s->param + s->plan->place[r].begin, &row->init, key, 0,
-                           shape_elems(&row->shape));
+        struct shard_part p = shard_held_part(s, SHARD_MASTER, r);
+        if (p.begin < p.end)
+            s->stream->k->fill(s->stream, p.values, &row->init, key, p.begin, p.end - p.begin);
     }
+}
+
+/* Own parts of the whole copy are up to date: bring the others'. */
+static void share_copy(struct shard *s)
+{
+    size_t elem = dtype_bytes(s->conf.compute);
+    for (int u = 0; s->copy && s->row->shard_optim && u < s->plan->n_units; u++)
+        s->comm->ops->all_gather(s->comm, (char *)s->copy + (size_t)s->plan->unit[u].begin * elem,
+                                 s->plan->unit[u].cut, elem);
+}
+
+static void *copy_at(const struct shard *s, int row, int64_t begin)
+{
+    size_t at = (size_t)(s->plan->place[row].begin + begin);
+    return s->copy ? (char *)s->copy + at * dtype_bytes(s->conf.compute) : NULL;
+}
+
+void shard_refresh(struct shard *s)
+{
+    for (int r = 0; s->copy && r < s->plan->n_rows; r++) {
+        struct shard_part p = shard_held_part(s, SHARD_MASTER, r);
+        if (p.begin < p.end)
+            s->stream->k->cast(s->stream, copy_at(s, r, p.begin), p.values, p.end - p.begin);
+    }
+    share_copy(s);
 }
 
 void shard_begin_step(struct shard *s)
 {
-    s->stream->dev->mem->zero(s->stream, s->grad, array_bytes(s->plan));
+    size_t n = (size_t)(s->row->shard_grads ? s->n_own : s->plan->n_elem);
+    s->stream->dev->mem->zero(s->stream, s->grad, n * sizeof *s->grad);
 }
 
 void shard_begin_micro(struct shard *s, bool last)
 {
-    s->reduce_now = last || s->micro;
-    if (s->micro)
-        s->stream->dev->mem->zero(s->stream, s->micro, array_bytes(s->plan));
-}
-
-void shard_end_micro(struct shard *s)
-{
-    s->reduce_now = false;
+    s->last = last;
 }
 
 static bool decays(const struct tensor_row *row, enum decay_on on)
@@ -183,21 +297,24 @@ void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf
                   enum decay_on decay_on, const struct optim_step *st)
 {
     const struct plan *p = s->plan;
-    for (int u = 0; u < p->n_units; u++)
+    for (int u = 0; !s->row->shard_optim && u < p->n_units; u++)
         s->comm->ops->all_gather(s->comm, s->grad + p->unit[u].begin, p->unit[u].cut,
                                  sizeof(float));
     for (int r = 0; r < p->n_rows; r++) {
         const struct tensor_row *row = &s->model->table.rows[r];
-        if (row->flags & TENSOR_FROZEN)
+        struct shard_part w = shard_held_part(s, SHARD_MASTER, r);
+        if ((row->flags & TENSOR_FROZEN) || w.begin == w.end)
             continue;
+        struct shard_part g = s->row->shard_optim ? shard_own_part(s, SHARD_GRAD, r)
+                                                  : shard_held_part(s, SHARD_GRAD, r);
         struct optim_step own = *st;
         if (!decays(row, decay_on))
             own.weight_decay = 0;
-        int64_t at = p->place[r].begin;
         float *state[OPTIM_MAX_STATES] = {0};
-        for (int i = 0; i < s->n_states; i++)
-            state[i] = s->state[i] + at;
-        ops->update(conf, s->stream, s->param + at, s->grad + at, state,
-                    shape_elems(&row->shape), &own);
+        for (int i = 0; i < s->conf.n_states; i++)
+            state[i] = shard_held_part(s, SHARD_STATE + i, r).values;
+        ops->update(conf, s->stream, w.values, g.values, state, copy_at(s, r, w.begin),
+                    w.end - w.begin, &own);
     }
+    share_copy(s);
 }

@@ -1,6 +1,9 @@
-/* The shard engine: a model's parameters, gradients and moments as flat arrays cut by the plan, and
- * the hooks that move them.  Layers see pointers by row; this is the only code that knows where
- * they point and when values travel. */
+/* The shard engine: a model's master weights, gradients and moments as flat arrays cut by the plan,
+ * and the hooks that move them.  Layers see pointers by row; this is the only code that knows where
+ * they point and when values travel.
+ *
+ * An array is either whole (plan->n_elem, the same layout on every rank) or holds this rank's parts
+ * of the units one behind the other.  Which is which follows from the policy's columns. */
 #pragma once
 #include "comm/comm.h"
 #include "optim/optim.h"
@@ -8,52 +11,80 @@
 
 struct shard_unit;
 
-struct shard {
-    const struct plan *plan;   /* borrowed */
-    const struct model *model; /* borrowed */
-    struct comm *comm;         /* borrowed: the ranks that share the model */
-    struct stream *stream;     /* borrowed */
-    float *param, *grad;       /* owned: (plan->n_elem) */
-    float *micro;              /* owned: one micro-step's gradient, only with sync_each_batch */
-    float *state[OPTIM_MAX_STATES]; /* owned: (plan->n_elem) */
-    int n_states;
-    float *reduce_scratch; /* owned */
-    int64_t n_reduce_scratch;
-    double *block_sum;  /* owned: squares of one tensor's part, by block */
-    void **weight;      /* owned: by row */
-    float **grad_of;    /* owned: by row; where backward adds */
-    struct shard_unit *unit; /* owned: what the hooks get */
-    bool reduce_now;         /* this micro-step's gradients are summed over the ranks */
-};
-
 struct shard_conf {
     int n_states;
-    bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded strategies do */
+    enum dtype compute;   /* DTYPE_F32: layers may read the master weights themselves */
+    bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded gradients are */
 };
 
-/* Memory for the plan's arrays, zeroed, and hooks on the model's units.  ERR_RESOURCE.  Local. */
+struct shard {
+    const struct plan *plan;   /* borrowed */
+    const struct policy *row;  /* borrowed: plan->policy */
+    const struct model *model; /* borrowed */
+    struct comm *comm;         /* borrowed: the ranks that share the model */
+    struct comm *replicas;     /* borrowed: the same parts on other nodes; NULL: none */
+    struct stream *stream;     /* borrowed */
+    struct shard_conf conf;
+    int64_t n_own;       /* elements of this rank's parts */
+    float *master;       /* owned: parts if row->shard_optim, else whole */
+    float *grad;         /* owned: parts if row->shard_grads, else whole */
+    float *state[OPTIM_MAX_STATES]; /* owned: as master */
+    void *copy;          /* owned: whole weights in the compute dtype, where layers do not read
+                            the master itself and parameters are not sharded */
+    struct stack gathered; /* whole units' weights, while parameters are sharded */
+    struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
+    void *gathered_memory, *unit_grad_memory; /* owned */
+    float *reduce_scratch; /* owned */
+    int64_t n_reduce_scratch;
+    double *block_sum;       /* owned: squares of one tensor's part, by block */
+    void **weight;           /* owned: by row; NULL while its unit is freed */
+    float **grad_of;         /* owned: by row; where backward adds */
+    struct shard_unit *unit; /* owned: what the hooks get */
+    bool last;               /* the micro-step in hand is the step's last */
+};
+
+/* Memory for the plan's arrays, zeroed, and hooks on the model's units.  replicas: NULL or the
+ * ranks that hold the same parts.  ERR_RESOURCE.  Local. */
 int shard_create(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                 struct comm *c, struct stream *s, struct shard **out);
+                 struct comm *c, struct comm *replicas, struct stream *s, struct shard **out);
 void shard_destroy(struct shard **s);
 
-/* Bytes that shard_create takes on one rank.  Local, pure. */
-size_t shard_bytes(const struct plan *plan, const struct shard_conf *conf);
+/* Bytes that shard_create takes on rank.  Local, pure. */
+size_t shard_bytes(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
+                   int rank);
 
-/* First values by the rows' rules, keyed by seed, tensor name and global index.  Local. */
+/* First values by the rows' rules, keyed by seed, tensor name and global index: each rank fills
+ * what it holds.  Local; shard_refresh() must follow. */
 void shard_init(struct shard *s, uint64_t seed);
 
+/* Make what layers read anew, after the master weights were written.  Collective on s->comm. */
+void shard_refresh(struct shard *s);
+
 /* Around the micro-steps of one optimizer step.  Local; the hooks that fire between are collective
- * on the shard's comm when last is set (or at every micro-step with sync_each_batch). */
+ * on the shard's communicators. */
 void shard_begin_step(struct shard *s);
 void shard_begin_micro(struct shard *s, bool last);
-void shard_end_micro(struct shard *s);
 
 /* Norm of the summed gradient over all ranks: squares in fp64 by blocks of 1,024 elements of a
  * tensor, block sums added as 128-bit integers, so the bits depend on nothing but the gradient.
  * *finite false: the gradient holds NaN or infinity.  Collective on the shard's comm. */
 double shard_grad_norm(struct shard *s, bool *finite);
 
-/* One update of all parameters.  decay says for a row whether weight decay applies.
- * Collective on the shard's comm. */
+/* One update of all parameters, and new weights for the layers.  decay_on says for a row whether
+ * weight decay applies.  Collective on the shard's comm. */
 void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
                   enum decay_on decay_on, const struct optim_step *st);
+
+/* One rank's part of a tensor in an array that follows the plan. */
+struct shard_part {
+    int64_t begin, end; /* elements of the tensor */
+    float *values;      /* of element begin */
+};
+enum shard_array { SHARD_MASTER, SHARD_GRAD, SHARD_STATE }; /* SHARD_STATE + i: state i */
+
+/* The part of row that this rank owns: each element of a model has one owner among s->comm.
+ * SHARD_GRAD: after the step's last micro-step.  Local. */
+struct shard_part shard_own_part(const struct shard *s, int array, int row);
+
+/* What this rank holds of row in master or state: its own part, or all of it.  Local. */
+struct shard_part shard_held_part(const struct shard *s, int array, int row);

@@ -161,23 +161,6 @@ static int read_optim(struct run_conf *c, struct arena *a)
     return ERR_OK;
 }
 
-static int read_plugins(const struct run_conf *c)
-{
-    int n;
-    const char *const *names = job_names(c->job, "plugin", &n);
-    bool found = false;
-    if (job_has_section(c->job, "plugin"))
-        TRY(plugin_check(c->job, NULL));
-    for (int i = 0; i < n; i++) {
-        TRY(plugin_check(c->job, names[i]));
-        found |= c->strategy.plugin && text_same(names[i], c->strategy.plugin);
-    }
-    if (c->strategy.plugin && !found)
-        return job_error(c->job, "strategy", NULL, "plugin", "there is no section [plugin.%s]",
-                         c->strategy.plugin);
-    return ERR_OK;
-}
-
 int run_conf_job(const struct job *j, struct job_conf *out)
 {
     return job_read(j, "job", NULL, kind_job.opts, out);
@@ -190,58 +173,10 @@ int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
     TRY(read_model(c, a));
     TRY(read_both_data(c, a));
     TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));
-    TRY(read_plugins(c));
     TRY(read_optim(c, a));
     TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));
     TRY(job_read(j, "checkpoint", NULL, kind_checkpoint.opts, &c->ckpt));
     if (c->main.max_steps == OPT_AUTO_I64 && c->main.num_epochs == OPT_AUTO_I64)
         c->main.num_epochs = 1;
     return ERR_OK;
-}
-
-int run_conf_policy(const struct run_conf *c, int n_ranks, const struct policy **out)
-{
-    const struct strategy_conf *s = &c->strategy;
-    if (s->num_processes != OPT_AUTO_I64 && s->num_processes != n_ranks)
-        return job_error(c->job, "strategy", NULL, "num_processes",
-                         "%d rank%s started: say mpirun -n %lld stretto …, or srun --mpi=pmix -n "
-                         "%lld stretto …",
-                         n_ranks, n_ranks == 1 ? " was" : "s were", (long long)s->num_processes,
-                         (long long)s->num_processes);
-    const char *word = s->distributed_type == 0 ? (n_ranks == 1 ? "NO" : "MULTI_CPU")
-                                                : policy_list[s->distributed_type - 1].name;
-    *out = policy_find(word);
-    REQUIRE(*out);
-    if (!(*out)->several_ranks && n_ranks > 1)
-        return job_error(c->job, "strategy", NULL, "distributed_type",
-                         "NO is for one rank, but %d were started: say auto or MULTI_CPU, or start "
-                         "one rank",
-                         n_ranks);
-    return ERR_OK;
-}
-
-static void note_unused(const struct job *j, const char *kind, const char *used, const char *too,
-                        struct text *out)
-{
-    int n;
-    const char *const *names = job_names(j, kind, &n);
-    for (int i = 0; i < n; i++)
-        if (!(used && text_same(used, names[i])) && !(too && text_same(too, names[i])))
-            text_printf(out, "note: [%s.%s] is not used\n", kind, names[i]);
-}
-
-void run_conf_notes(const struct run_conf *c, const struct policy *policy, struct text *out)
-{
-    int n;
-    const char *const *names = job_names(c->job, "plugin", &n);
-    for (int i = 0; i < n; i++)
-        text_printf(out,
-                    "note: [plugin.%s] has no effect: %s uses no plugin, and no strategy of this "
-                    "version does\n",
-                    names[i], policy->name);
-    if (job_has_section(c->job, "plugin"))
-        text_printf(out, "note: [plugin] has no effect: %s uses no plugin\n", policy->name);
-    note_unused(c->job, "data", c->data.name, c->eval_data.name, out);
-    note_unused(c->job, "optimizer", c->optim_name, NULL, out);
-    note_unused(c->job, "scheduler", c->schedule_name, NULL, out);
 }

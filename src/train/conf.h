@@ -6,7 +6,6 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "optim/schedule.h"
-#include "parallel/policy.h"
 
 struct job_conf {
     const char *name, *output_dir;
@@ -21,9 +20,12 @@ struct job_conf {
 };
 enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
 
+enum distributed_type { TYPE_AUTO, TYPE_NO, TYPE_MULTI_CPU, TYPE_FSDP, TYPE_DEEPSPEED };
+enum precision { PRECISION_NO, PRECISION_BF16 };
+
 struct strategy_conf {
-    int distributed_type; /* 0: auto, else policy_list + 1 */
-    int mixed_precision;
+    int distributed_type; /* enum distributed_type */
+    int mixed_precision;  /* enum precision */
     const char *plugin;
     int64_t num_processes, num_machines; /* OPT_AUTO_I64: whatever was started */
     int64_t gradient_accumulation_steps;
@@ -95,10 +97,3 @@ int run_conf_job(const struct job *j, struct job_conf *out);
 
 /* The matrix product library that the job asks for, as device_open_cpu() wants it.  Local. */
 const char *run_matmul(const struct run_conf *c);
-
-/* The row that the job asks for on this many ranks; ERR_USAGE with a hint where they do not fit,
- * num_processes included.  Local. */
-int run_conf_policy(const struct run_conf *c, int n_ranks, const struct policy **out);
-
-/* One line a plugin section that has no effect on this run, for people.  Local. */
-void run_conf_notes(const struct run_conf *c, const struct policy *policy, struct text *out);

@@ -24,15 +24,27 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     char buf[256], mem[32];
     const struct batching *b = &r->batching;
     struct plan_memory m;
-    plan_measure(r->model, dev, b->max_local, r->model->shape.T, PASS_TRAIN, &m);
+    const struct plan_case c = {.B = b->max_local,
+                                .T = r->model->shape.T,
+                                .kind = PASS_TRAIN,
+                                .compute = r->shard.compute};
+    plan_measure(r->model, dev, &c, &m);
     text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s\n",
                 r->conf.model_name ? r->conf.model_name : "", r->conf.model_name ? ": " : "",
                 r->conf.family->name, (long long)r->plan->n_params, r->plan->n_rows,
                 r->plan->n_units, r->plan->n_units == 1 ? "" : "s");
     describe_data(r, out);
-    text_printf(out, "strategy %s (%s), %d rank%s\n", r->policy->name, r->policy->summary,
-                r->plan->size, r->plan->size == 1 ? "" : "s");
+    const struct strategy *s = &r->strategy;
+    text_printf(out, "strategy %s%s%s (%s), %d rank%s", s->plugin ? s->plugin : "",
+                s->plugin ? ": " : "", s->policy->name, s->policy->summary, s->n_ranks,
+                s->n_ranks == 1 ? "" : "s");
+    if (s->group_size != s->n_ranks)
+        text_printf(out, ", sharded over groups of %d", s->group_size);
+    text_printf(out, "\n");
     text_printf(out, "device   %s a rank\n", device_describe(dev, buf, sizeof buf));
+    text_printf(out,
+                "dtypes   compute %s; master weights, gradients, sums over ranks, moments %s\n",
+                dtype_name(r->shard.compute), dtype_name(DTYPE_F32));
     text_printf(out, "batch    %lld samples = %lld a micro-batch of all ranks x %lld accumulated",
                 (long long)(b->micro_global * b->accumulation), (long long)b->micro_global,
                 (long long)b->accumulation);

@@ -23,9 +23,16 @@ static int alloc_activations(struct engine *e)
 {
     const struct run *r = e->run;
     struct plan_memory t, v, g;
-    plan_measure(r->model, e->dev, r->batching.max_local, r->model->shape.T, PASS_TRAIN, &t);
-    plan_measure(r->model, e->dev, r->batching.max_local, r->model->shape.T, PASS_EVAL, &v);
-    plan_measure(r->model, e->dev, 1, r->model->shape.T, PASS_LOGITS, &g);
+    struct plan_case c = {.B = r->batching.max_local,
+                          .T = r->model->shape.T,
+                          .kind = PASS_TRAIN,
+                          .compute = r->shard.compute};
+    plan_measure(r->model, e->dev, &c, &t);
+    c.kind = PASS_EVAL;
+    plan_measure(r->model, e->dev, &c, &v);
+    c.kind = PASS_LOGITS;
+    c.B = 1;
+    plan_measure(r->model, e->dev, &c, &g);
     e->tape_bytes = larger(larger(t.tape_bytes, v.tape_bytes), g.tape_bytes);
     e->frame_bytes = larger(larger(t.frame_bytes, v.frame_bytes), g.frame_bytes);
     e->scratch_bytes = larger(larger(t.scratch_bytes, v.scratch_bytes), g.scratch_bytes);
@@ -45,9 +52,12 @@ static int alloc_all(struct engine *e)
     struct run *r = e->run;
     TRY(err_fault(r->comm->rank, "memory"));
     e->stream.dev = e->dev;
-    e->stream.k = device_kernels(e->dev, DTYPE_F32);
+    e->stream.k = device_kernels(e->dev, r->shard.compute);
+    if (!e->stream.k)
+        FAIL(ERR_RESOURCE, "the device computes no %s", dtype_name(r->shard.compute));
     TRY(alloc_activations(e));
-    TRY(shard_create(r->plan, r->model, &r->shard, r->comm, &e->stream, &e->shard));
+    TRY(shard_create(r->plan, r->model, &r->shard, e->group, e->replicas, &e->stream,
+                     &e->shard));
     enum data_part part;
     const struct data *source = run_eval_source(r, &part);
     uint64_t seed = (uint64_t)r->conf.model.seed;
@@ -67,6 +77,20 @@ static int first_weights(struct engine *e)
     return ERR_OK;
 }
 
+/* Communicators of the ranks that share a copy of the model, and of those that hold the same part.
+ * Collective on run->comm. */
+static void split_ranks(struct engine *e)
+{
+    struct comm *world = e->run->comm;
+    int size = e->run->strategy.group_size;
+    if (size == world->size) {
+        e->group = world;
+        return;
+    }
+    e->group = comm_split(world, world->rank / size, world->rank);
+    e->replicas = comm_split(world, world->rank % size, world->rank);
+}
+
 int engine_create(struct run *run, struct device *dev, struct engine **out)
 {
     struct engine *e = calloc(1, sizeof *e);
@@ -74,9 +98,12 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
         FATAL("out of memory");
     e->run = run;
     e->dev = dev;
+    split_ranks(e);
     int rc = comm_agree(run->comm, alloc_all(e));
     if (rc == ERR_OK)
         rc = comm_agree(run->comm, first_weights(e));
+    if (rc == ERR_OK)
+        shard_refresh(e->shard);
     if (rc != ERR_OK) {
         engine_destroy(&e);
         return rc;
@@ -91,6 +118,9 @@ void engine_destroy(struct engine **engine)
     if (!e)
         return;
     shard_destroy(&e->shard);
+    comm_close(&e->replicas);
+    if (e->group != e->run->comm)
+        comm_close(&e->group);
     feed_clear(&e->train);
     feed_clear(&e->eval);
     if (e->tape_memory)
@@ -109,6 +139,7 @@ struct pass engine_pass(struct engine *e, bool training, int64_t step)
         .s = &e->stream,
         .tape = &e->tape,
         .frames = &e->frames,
+        .compute = e->run->shard.compute,
         .training = training,
         .weight = e->shard->weight,
         .grad = e->shard->grad_of,
@@ -171,7 +202,6 @@ void engine_backward(struct engine *e, const struct window *w, int64_t i)
     (void)i;
     struct pass p = micro_pass(e, w);
     module_backward(e->run->model->root, &p, NULL, NULL);
-    shard_end_micro(e->shard);
 }
 
 /* Run the window's forward passes again with checks, to name the first layer that went wrong. */

@@ -32,7 +32,8 @@ struct engine {
     struct stack tape, frames;
     void *tape_memory, *frame_memory, *scratch_memory; /* owned */
     size_t tape_bytes, frame_bytes, scratch_bytes;
-    struct shard *shard; /* owned */
+    struct comm *group, *replicas; /* owned, but for a group that is run->comm; replicas or NULL */
+    struct shard *shard;           /* owned */
     struct feed train, eval;
     /* counters: all of them are in the checkpoint */
     int64_t step, epoch, index, samples, tokens;

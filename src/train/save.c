@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-/* Flat array of a group: 0 the weights, then the optimizer's states. */
-static float *flat(const struct engine *e, int group)
+/* The shard's array of a group: 0 the weights, then the optimizer's states. */
+static int array_of(int group)
 {
-    return group == 0 ? e->shard->param : e->shard->state[group - 1];
+    return group == 0 ? SHARD_MASTER : SHARD_STATE + group - 1;
 }
 
 static void print_meta(const struct engine *e, const char *job_text, int64_t metrics_bytes,
@@ -22,7 +22,7 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
                 (long long)r->batching.micro_global, (long long)r->batching.accumulation,
                 r->comm->size, (long long)r->conf.model.seed);
     text_json_string(t, run_id);
-    text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->policy->name,
+    text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->strategy.policy->name,
                 r->conf.optim_ops->name);
     text_json_string(t, r->conf.family->name);
     const struct sample_shape *s = &r->model->shape;
@@ -51,13 +51,13 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
     struct ckpt_array *arrays = run_arrays(&view, &n_arrays);
     struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)n_arrays);
     int n_pieces = 0;
-    for (int i = 0; i < n_arrays; i++) {
-        int row = i % n_rows;
-        struct ckpt_piece p = {.array = i};
-        plan_own_part(r->plan, r->model, row, r->comm->rank, &p.begin, &p.end);
-        p.values = flat(e, i / n_rows) + r->plan->place[row].begin + p.begin;
+    /* replicas hold the same: the first of them writes */
+    bool writes = !e->replicas || e->replicas->rank == 0;
+    for (int i = 0; i < n_arrays && writes; i++) {
+        struct shard_part p = shard_own_part(e->shard, array_of(i / n_rows), i % n_rows);
         if (p.begin < p.end)
-            pieces[n_pieces++] = p;
+            pieces[n_pieces++] = (struct ckpt_piece){
+                .array = i, .begin = p.begin, .end = p.end, .values = p.values};
     }
     struct text meta = {0};
     print_meta(e, job_text, metrics_bytes, run_id, &meta);
@@ -82,10 +82,11 @@ static int load_groups(struct engine *e, const struct ckpt *k, int n_groups)
     int n_rows = r->model->table.n_rows, n;
     const struct ckpt_array *arrays = run_arrays(r, &n);
     for (int i = 0; i < n_groups * n_rows; i++) {
-        int row = i % n_rows, at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
+        int at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
         REQUIRE(at >= 0);
-        TRY(ckpt_read(k, at, 0, shape_elems(&arrays[i].shape),
-                      flat(e, i / n_rows) + r->plan->place[row].begin));
+        struct shard_part p = shard_held_part(e->shard, array_of(i / n_rows), i % n_rows);
+        if (p.begin < p.end)
+            TRY(ckpt_read(k, at, p.begin, p.end, p.values));
     }
     return ERR_OK;
 }
@@ -97,7 +98,7 @@ int save_load_weights(struct engine *e, const struct ckpt *k)
 
 int save_load(struct engine *e, const struct ckpt *k)
 {
-    TRY(load_groups(e, k, 1 + e->shard->n_states));
+    TRY(load_groups(e, k, 1 + e->shard->conf.n_states));
     const struct resume_point *p = &e->run->resume;
     e->step = p->step;
     e->epoch = p->epoch;

@@ -23,13 +23,16 @@ static const struct opt job_opts[] = {
     {.type = OPT_END},
 };
 
-static const char *const type_words[] = {"auto", "NO", "MULTI_CPU", NULL};
-static const char *const precision_words[] = {"no", NULL};
+static const char *const type_words[] = {"auto", "NO",        "MULTI_CPU",
+                                         "FSDP", "DEEPSPEED", NULL};
+static const char *const precision_words[] = {"no", "bf16", NULL};
 
 static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, distributed_type, "auto", type_words,
-         "NO: one rank; MULTI_CPU: DDP; auto: NO at one rank, MULTI_CPU at several"),
-    ENUM(strategy_conf, mixed_precision, "no", precision_words, "compute dtype; no: fp32"),
+         "NO: one rank; MULTI_CPU: DDP; FSDP, DEEPSPEED: as their plugin says; auto: the plugin's "
+         "family if one is named, else NO at one rank, MULTI_CPU at several"),
+    ENUM(strategy_conf, mixed_precision, "no", precision_words,
+         "compute dtype; no: fp32; bf16: with fp32 master weights and sums"),
     STR(strategy_conf, plugin, NULL, "name of the [plugin.NAME] to use"),
     I64_AUTO(strategy_conf, num_processes, "auto", 1, 1e6,
              "ranks that must have been started; auto: any number"),
@@ -68,50 +71,6 @@ static const struct opt ckpt_opts[] = {
     {.type = OPT_END},
 };
 
-static const char *const plugin_words[] = {"fsdp", NULL};
-struct plugin_conf {
-    int type;
-};
-static const struct opt plugin_opts[] = {
-    ENUM(plugin_conf, type, "fsdp", plugin_words, "system whose keys the section has"),
-    {.type = OPT_END},
-};
-
-/* FSDP's keys are checked already, though no row of the strategy table reads them: a job file that
- * names such a plugin stays valid, and says in one line that the plugin rests. */
-struct fsdp_conf {
-    int fsdp_sharding_strategy, fsdp_auto_wrap_policy, fsdp_backward_prefetch;
-    int fsdp_state_dict_type;
-    int64_t fsdp_version, fsdp_min_num_params;
-    struct opt_strs fsdp_transformer_layer_cls_to_wrap;
-    bool fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_offload_params;
-    bool fsdp_cpu_ram_efficient_loading, fsdp_sync_module_states, fsdp_activation_checkpointing;
-};
-static const char *const shard_words[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
-                                          "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
-static const char *const wrap_words[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
-                                         NULL};
-static const char *const prefetch_words[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL};
-static const char *const all_dict_words[] = {"SHARDED_STATE_DICT", "FULL_STATE_DICT",
-                                             "LOCAL_STATE_DICT", NULL};
-static const struct opt fsdp_opts[] = {
-    I64(fsdp_conf, fsdp_version, "2", 1, 2, "rests"),
-    ENUM(fsdp_conf, fsdp_sharding_strategy, "FULL_SHARD", shard_words, "rests"),
-    ENUM(fsdp_conf, fsdp_auto_wrap_policy, "TRANSFORMER_BASED_WRAP", wrap_words, "rests"),
-    STRS(fsdp_conf, fsdp_transformer_layer_cls_to_wrap, NULL, "rests"),
-    I64(fsdp_conf, fsdp_min_num_params, "100000000", 0, 1e15, "rests"),
-    ENUM(fsdp_conf, fsdp_backward_prefetch, "BACKWARD_PRE", prefetch_words, "rests"),
-    BOOL(fsdp_conf, fsdp_forward_prefetch, "false", "rests"),
-    ENUM(fsdp_conf, fsdp_state_dict_type, "SHARDED_STATE_DICT", all_dict_words, "rests"),
-    BOOL(fsdp_conf, fsdp_use_orig_params, "true", "rests"),
-    BOOL(fsdp_conf, fsdp_offload_params, "false", "rests"),
-    BOOL(fsdp_conf, fsdp_cpu_ram_efficient_loading, "true", "rests"),
-    BOOL(fsdp_conf, fsdp_sync_module_states, "true", "rests"),
-    BOOL(fsdp_conf, fsdp_activation_checkpointing, "false", "rests"),
-    {.type = OPT_END},
-};
-static const struct section_variant plugin_variants[] = {{"fsdp", fsdp_opts}, {.word = NULL}};
-
 const struct section_kind kind_job = {
     .name = "job", .opts = job_opts, .help = "length, seed, folder"};
 const struct section_kind kind_strategy = {
@@ -120,21 +79,6 @@ const struct section_kind kind_eval = {
     .name = "eval", .opts = eval_opts, .help = "evaluation on the held-out part"};
 const struct section_kind kind_checkpoint = {
     .name = "checkpoint", .opts = ckpt_opts, .help = "saving and resuming"};
-const struct section_kind kind_plugin = {.name = "plugin",
-                                         .may_be_named = true,
-                                         .opts = plugin_opts,
-                                         .type_key = "type",
-                                         .variants = plugin_variants,
-                                         .help = "keys of the system named by type"};
-
-int plugin_check(const struct job *j, const char *name)
-{
-    struct plugin_conf head;
-    TRY(job_read(j, "plugin", name, plugin_opts, &head));
-    struct fsdp_conf fsdp;
-    return job_read(j, "plugin", name, fsdp_opts, &fsdp);
-}
-
 const char *run_matmul(const struct run_conf *c)
 {
     return matmul_words[c->main.matmul];

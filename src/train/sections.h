@@ -2,8 +2,5 @@
 #pragma once
 #include "job/job.h"
 
-extern const struct section_kind kind_job, kind_strategy, kind_eval, kind_checkpoint, kind_plugin;
-
-/* Read all keys of [plugin.NAME] (NULL: [plugin]), so that a plugin that rests is checked too.
- * ERR_USAGE.  Local. */
-int plugin_check(const struct job *j, const char *name);
+extern const struct section_kind kind_job, kind_strategy, kind_eval, kind_checkpoint;
+extern const struct section_kind kind_plugin; /* strategy.c */

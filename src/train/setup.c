@@ -183,18 +183,23 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     int n_ranks = plan_ranks ? plan_ranks : c->size;
     TRY(run_conf_read(j, a, &r->conf));
     if (purpose == RUN_TRAIN)
-        TRY(run_conf_policy(&r->conf, n_ranks, &r->policy));
+        TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? plan_ranks : c->node_size, a,
+                            &r->strategy));
     else
-        r->policy = policy_find(n_ranks == 1 ? "NO" : "MULTI_CPU");
+        strategy_whole(n_ranks, &r->strategy);
     TRY(read_resume(r));
     TRY(open_data(r));
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
-    r->plan = plan_make(r->model, r->policy, NULL, n_ranks, a);
+    TRY(strategy_check_classes(&r->conf, &r->strategy, r->model));
+    r->plan =
+        plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
     if (purpose == RUN_TRAIN)
         r->shard = (struct shard_conf){
             .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
             .sync_each_batch = r->conf.strategy.sync_each_batch && r->batching.accumulation > 1};
+    if (r->conf.strategy.mixed_precision == PRECISION_BF16)
+        r->shard.compute = DTYPE_BF16;
     return match_checkpoint(r);
 }
 
@@ -209,7 +214,8 @@ void run_clear(struct run *r)
 
 size_t run_bytes(const struct run *r, const struct plan_memory *m)
 {
-    return shard_bytes(r->plan, &r->shard) + m->tape_bytes + m->scratch_bytes + m->frame_bytes;
+    return shard_bytes(r->plan, r->model, &r->shard, 0) + m->tape_bytes + m->scratch_bytes +
+           m->frame_bytes;
 }
 
 int run_threads(const struct run_conf *c, const struct comm *comm)

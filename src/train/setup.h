@@ -6,6 +6,7 @@
 #include "parallel/plan.h"
 #include "parallel/shard.h"
 #include "train/conf.h"
+#include "train/strategy.h"
 
 /* Samples of a step and steps of the job.  A micro-batch of all ranks is micro_global samples; a
  * step takes accumulation of them, fewer where the epoch ends. */
@@ -35,7 +36,7 @@ struct run {
     struct arena *arena; /* borrowed */
     struct comm *comm;   /* borrowed */
     struct run_conf conf;
-    const struct policy *policy;
+    struct strategy strategy;
     struct data *data, *eval_data; /* owned; eval_data NULL: data's held-out part */
     struct model *model;
     struct plan *plan;

@@ -14,10 +14,10 @@ static const char job_text[] =
 /* The gradient of every rank as if summed already: by tensor and index. */
 static void set_gradient(struct shard *s, float std)
 {
-    for (int r = 0; r < s->plan->n_rows; r++)
-        rng_fill_normal(rng_key_make(5, (uint64_t)r), 0,
-                        shape_elems(&s->model->table.rows[r].shape), 0, std,
-                        s->grad + s->plan->place[r].begin);
+    for (int r = 0; r < s->plan->n_rows; r++) {
+        struct shard_part g = shard_held_part(s, SHARD_GRAD, r);
+        rng_fill_normal(rng_key_make(5, (uint64_t)r), g.begin, g.end - g.begin, 0, std, g.values);
+    }
 }
 
 static double plain_norm(const struct shard *s)

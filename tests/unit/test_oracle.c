@@ -42,10 +42,11 @@ static void load_weights(struct train_run *t, const struct safetensors *f)
     const struct tensor_table *table = &t->run.model->table;
     for (int r = 0; r < table->n_rows; r++) {
         float *w = oracle_tensor(f, "weight", &table->rows[r]);
-        memcpy(t->engine->shard->weight[r], w,
-               (size_t)shape_elems(&table->rows[r].shape) * sizeof *w);
+        struct shard_part p = shard_held_part(t->engine->shard, SHARD_MASTER, r);
+        memcpy(p.values, w + p.begin, (size_t)(p.end - p.begin) * sizeof *w);
         free(w);
     }
+    shard_refresh(t->engine->shard);
 }
 
 /* This rank's own parts of the summed gradient, relative to each tensor's largest element. */
@@ -55,16 +56,17 @@ static void check_gradients(struct train_run *t, const struct safetensors *f)
     const struct shard *s = t->engine->shard;
     for (int r = 0; r < table->n_rows; r++) {
         float *want = oracle_tensor(f, "grad", &table->rows[r]);
-        const float *got = s->grad + s->plan->place[r].begin;
-        int64_t begin, end, n = shape_elems(&table->rows[r].shape);
+        struct shard_part got = shard_own_part(s, SHARD_GRAD, r);
+        int64_t n = shape_elems(&table->rows[r].shape);
         double largest = 0;
         for (int64_t i = 0; i < n; i++)
             largest = fmax(largest, fabs((double)want[i]));
-        plan_own_part(s->plan, t->run.model, r, s->comm->rank, &begin, &end);
-        for (int64_t i = begin; i < end; i++)
-            check_that(fabs((double)got[i] - (double)want[i]) <= 1e-5 * largest, __FILE__, __LINE__,
+        for (int64_t i = got.begin; i < got.end; i++) {
+            double g = (double)got.values[i - got.begin];
+            check_that(fabs(g - (double)want[i]) <= 1e-5 * largest, __FILE__, __LINE__,
                        "%s[%lld]: %.9g, PyTorch has %.9g (largest %.3g)", table->rows[r].name,
-                       (long long)i, (double)got[i], (double)want[i], largest);
+                       (long long)i, g, (double)want[i], largest);
+        }
         free(want);
     }
 }

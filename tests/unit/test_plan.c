@@ -56,29 +56,47 @@ static void check_plan(const struct model *m, const struct plan *p)
     }
 }
 
+static const struct wrap blocks = {.kind = WRAP_BLOCKS};
+
 static void test_sizes(struct arena *a)
 {
     struct model *m = gpt(a, 3, 64);
     TEST("whatever the number of ranks, each element has one unit and one owner")
     {
         for (int size = 1; size <= 130; size++)
-            check_plan(m, plan_make(m, policy_find("MULTI_CPU"), NULL, size, a));
-        check_plan(m, plan_make(m, policy_find("MULTI_CPU"), NULL, 10007, a));
+            check_plan(m, plan_make(m, policy_find("MULTI_CPU"), &blocks, size, a));
+        check_plan(m, plan_make(m, policy_find("MULTI_CPU"), &blocks, 10007, a));
     }
     TEST("one unit a block and one for the rest; by class names; whole")
     {
-        const char *const linear[] = {"linear", NULL}, *const none[] = {NULL};
-        CHECK(plan_make(m, policy_find("NO"), NULL, 1, a)->n_units == 4);
-        CHECK(plan_make(m, policy_find("NO"), linear, 1, a)->n_units == 1 + 3 * 4);
-        CHECK(plan_make(m, policy_find("NO"), none, 1, a)->n_units == 1);
+        const char *const linear[] = {"linear", NULL}, *const hf[] = {"GPT2Block", NULL};
+        const struct wrap by_class = {.kind = WRAP_CLASSES, .classes = linear};
+        const struct wrap by_alias = {.kind = WRAP_CLASSES, .classes = hf};
+        const struct wrap whole = {.kind = WRAP_NONE};
+        const struct wrap by_size = {.kind = WRAP_SIZE, .min_params = 30000};
+        const struct wrap never = {.kind = WRAP_SIZE, .min_params = 1 << 30};
+        CHECK(plan_make(m, policy_find("NO"), &blocks, 1, a)->n_units == 4);
+        CHECK(plan_make(m, policy_find("NO"), &by_alias, 1, a)->n_units == 4);
+        CHECK(plan_make(m, policy_find("NO"), &by_class, 1, a)->n_units == 1 + 3 * 4);
+        CHECK(plan_make(m, policy_find("NO"), &whole, 1, a)->n_units == 1);
+        /* a block's MLP has 33,088 parameters; what is left of the block has fewer than 30,000 */
+        CHECK(plan_make(m, policy_find("NO"), &by_size, 1, a)->n_units == 4);
+        CHECK(plan_make(m, policy_find("NO"), &never, 1, a)->n_units == 1);
     }
     TEST("padding is below 0.2 % where tensors are not tiny")
     {
         struct model *large = gpt(a, 2, 768);
-        struct plan *p = plan_make(large, policy_find("NO"), NULL, 1, a);
+        struct plan *p = plan_make(large, policy_find("NO"), &blocks, 1, a);
         CHECK(p->n_params == tensor_table_elems(&large->table));
         CHECK((double)(p->n_elem - p->n_params) < 0.002 * (double)p->n_params);
     }
+}
+
+static void measure(const struct model *m, const struct device *dev, int64_t B,
+                    enum pass_kind kind, struct plan_memory *out)
+{
+    const struct plan_case c = {.B = B, .T = 16, .kind = kind};
+    plan_measure(m, dev, &c, out);
 }
 
 static void test_measure(struct arena *a)
@@ -89,10 +107,10 @@ static void test_measure(struct arena *a)
     TEST("activations grow with the batch, evaluation needs less, an empty batch next to nothing")
     {
         struct plan_memory one, four, eval, empty;
-        plan_measure(m, dev, 1, 16, PASS_TRAIN, &one);
-        plan_measure(m, dev, 4, 16, PASS_TRAIN, &four);
-        plan_measure(m, dev, 4, 16, PASS_EVAL, &eval);
-        plan_measure(m, dev, 0, 16, PASS_TRAIN, &empty);
+        measure(m, dev, 1, PASS_TRAIN, &one);
+        measure(m, dev, 4, PASS_TRAIN, &four);
+        measure(m, dev, 4, PASS_EVAL, &eval);
+        measure(m, dev, 0, PASS_TRAIN, &empty);
         CHECK(four.tape_bytes > 3 * one.tape_bytes && four.tape_bytes < 5 * one.tape_bytes);
         CHECK(eval.tape_bytes < four.tape_bytes);
         CHECK(empty.tape_bytes < one.tape_bytes);

@@ -1,0 +1,14 @@
+/* Private to parallel/: which modules become units, and whose rows are whose. */
+#pragma once
+#include "parallel/plan.h"
+
+struct cut_tree {
+    int n_units;
+    struct module **unit_module; /* (n_units), outer before inner, in execution order */
+    bool *encloses, *early_grad; /* (n_units) */
+    int *unit_of;                /* (n_rows) */
+};
+
+/* Local.  Everything in a. */
+void wrap_cut(const struct model *m, const struct wrap *wrap, struct arena *a,
+              struct cut_tree *out);

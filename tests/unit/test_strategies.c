@@ -1,0 +1,167 @@
+/* Every strategy is bitwise DDP: losses, norms, weights and moments, whatever is sharded, however
+ * the model is wrapped, in fp32 and bf16, with clipping on.
+ * RUN: -n 1
+ * RUN: -n 2
+ * RUN: -n 3
+ * RUN: -n 4 */
+#include "train_run.h"
+
+#include "base/hash.h"
+
+enum { N_STEPS = 4 };
+
+struct result {
+    double loss[N_STEPS], norm[N_STEPS], eval;
+    uint64_t master, moments;
+};
+
+/* A hash of each tensor's whole array, from the parts of its owners; the same on all ranks. */
+static uint64_t hash_array(struct train_run *t, int array)
+{
+    const struct shard *s = t->engine->shard;
+    struct comm *c = t->run.comm;
+    uint64_t h = 0;
+    for (int r = 0; r < s->plan->n_rows; r++) {
+        int64_t n = shape_elems(&s->model->table.rows[r].shape);
+        int64_t *bits = calloc((size_t)n, sizeof *bits);
+        struct shard_part p = shard_own_part(s, array, r);
+        bool speaks = !t->engine->replicas || t->engine->replicas->rank == 0;
+        for (int64_t i = p.begin; speaks && i < p.end; i++) {
+            uint32_t word;
+            memcpy(&word, p.values + (i - p.begin), sizeof word);
+            bits[i] = word;
+        }
+        c->ops->sum_i64(c, bits, (int)n);
+        h = hash64(bits, (size_t)n * sizeof *bits, h);
+        free(bits);
+    }
+    return h;
+}
+
+static const char job_text[] =
+    "[job]\nmax_steps = 100\n"
+    "[model]\ntype = %s\nn_layer = 2\nn_head = 2\nn_embd = 32\nblock_size = 16\n%s"
+    "[data]\ntype = text\npath = jobs/data/pride_and_prejudice.txt\nbatch_size = 3\n"
+    "[strategy]\ngradient_accumulation_steps = %d\nsync_each_batch = true\n"
+    "gradient_clipping = 0.5\nmixed_precision = %s\n%s"
+    "[optimizer]\ntype = AdamW\nlr = 1e-2\nweight_decay = 0.1\n";
+
+struct variant {
+    const char *model, *model_keys;
+    int accumulation;
+    const char *precision;
+};
+
+static struct result run(struct comm *c, const struct variant *v, const char *strategy)
+{
+    char ini[2048];
+    struct train_run t;
+    struct result r;
+    struct eval_report e;
+    snprintf(ini, sizeof ini, job_text, v->model, v->model_keys, v->accumulation, v->precision,
+             strategy);
+    train_open(&t, c, ini, NULL);
+    for (int i = 0; i < N_STEPS; i++) {
+        struct step_report s = train_step(&t);
+        r.loss[i] = s.loss;
+        r.norm[i] = s.grad_norm;
+    }
+    engine_eval(t.engine, 3, &e);
+    r.eval = e.loss;
+    r.master = hash_array(&t, SHARD_MASTER);
+    r.moments = hash_array(&t, SHARD_STATE) ^ hash_array(&t, SHARD_STATE + 1);
+    train_close(&t);
+    return r;
+}
+
+#define FSDP(strategy, more)                                                                       \
+    "distributed_type = FSDP\n[plugin.f]\ntype = fsdp\nfsdp_sharding_strategy = " strategy "\n" more
+#define DEEPSPEED(stage)                                                                           \
+    "distributed_type = DEEPSPEED\n[plugin.d]\ntype = deepspeed\nzero_optimization.stage = " stage \
+    "\n"
+#define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
+
+static const struct {
+    const char *name, *keys;
+} strategies[] = {
+    {"ZeRO-0", DEEPSPEED("0")},
+    {"ZeRO-1", DEEPSPEED("1")},
+    {"ZeRO-2", DEEPSPEED("2")},
+    {"ZeRO-3", DEEPSPEED("3")},
+    {"NO_SHARD", FSDP("NO_SHARD", "")},
+    {"SHARD_GRAD_OP", FSDP("SHARD_GRAD_OP", "")},
+    {"FULL_SHARD", FSDP("FULL_SHARD", "")},
+    {"FULL_SHARD, whole", FSDP("FULL_SHARD", WRAP_WORD("NO_WRAP"))},
+    {"FULL_SHARD by size",
+     FSDP("FULL_SHARD", WRAP_WORD("SIZE_BASED_WRAP") "fsdp_min_num_params = 4000\n")},
+    {"FULL_SHARD by classes",
+     FSDP("FULL_SHARD", "fsdp_transformer_layer_cls_to_wrap = Linear, MLP, LMHead, Attention\n")},
+    {"SHARD_GRAD_OP by classes",
+     FSDP("SHARD_GRAD_OP", "fsdp_transformer_layer_cls_to_wrap = MLP, LMHead\n")},
+    {"HYBRID_SHARD in pairs", FSDP("HYBRID_SHARD", "dp_shard_size = 2\n")},
+    {"HYBRID_SHARD_ZERO2 in pairs", FSDP("HYBRID_SHARD_ZERO2", "dp_shard_size = 2\n")},
+    {"HYBRID_SHARD alone", FSDP("HYBRID_SHARD", "dp_shard_size = 1\n")},
+};
+
+static void compare(struct comm *c, const struct variant *v, const char *what)
+{
+    struct result ddp = run(c, v, c->size == 1 ? "" : "distributed_type = MULTI_CPU\n");
+    CHECK(ddp.loss[N_STEPS - 1] < ddp.loss[0]);
+    CHECK(ddp.norm[0] > 0.5); /* clipping acts */
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        if (strstr(strategies[i].name, "pairs") && c->size % 2 != 0)
+            continue;
+        char name[160];
+        snprintf(name, sizeof name, "%s, %s: DDP's bits", strategies[i].name, what);
+        TEST(name)
+        {
+            struct result r = run(c, v, strategies[i].keys);
+            for (int k = 0; k < N_STEPS; k++)
+                CHECK(r.loss[k] == ddp.loss[k] && r.norm[k] == ddp.norm[k]);
+            CHECK(r.eval == ddp.eval);
+            CHECK(r.master == ddp.master);
+            CHECK(r.moments == ddp.moments);
+        }
+    }
+}
+
+/* The summed gradient does not depend on the number of ranks but for rounding. */
+static void test_against_one(struct comm *c)
+{
+    struct comm *self = comm_self();
+    char whole[64];
+    const struct variant many = {"gpt2", "", 1, "no"};
+    struct variant one = many;
+    one.accumulation = c->size;
+    snprintf(whole, sizeof whole, "distributed_type = FSDP\n");
+    TEST("N ranks against one: losses within 1e-6")
+    {
+        struct result a = run(c, &many, whole), b = run(self, &one, "");
+        for (int k = 0; k < N_STEPS; k++)
+            CHECK_NEAR(a.loss[k], b.loss[k], 1e-6 * b.loss[k]);
+    }
+    comm_close(&self);
+}
+
+int main(void)
+{
+    struct comm *c;
+    train_must(comm_open_world(&c));
+    check_rank = c->rank;
+    const struct variant gpt = {"gpt2", "dropout = 0.1\n", 1, "no"};
+    const struct variant gpt_twice = {"gpt2", "dropout = 0.1\n", 2, "no"};
+    const struct variant gpt_untied = {"gpt2", "tie_word_embeddings = false\n", 1, "no"};
+    const struct variant gpt_bf16 = {"gpt2", "", 2, "bf16"};
+    compare(c, &gpt, "gpt2");
+    compare(c, &gpt_twice, "gpt2, 2 micro-batches");
+    compare(c, &gpt_untied, "gpt2, untied");
+    compare(c, &gpt_bf16, "gpt2, bf16, 2 micro-batches");
+    const struct variant llama = {"llama", "", 2, "no"};
+    const struct variant llama_bf16 = {"llama", "", 1, "bf16"};
+    compare(c, &llama, "llama, 2 micro-batches");
+    compare(c, &llama_bf16, "llama, bf16");
+    test_against_one(c);
+    int rc = check_done();
+    comm_close(&c);
+    return rc;
+}
