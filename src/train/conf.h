@@ -17,6 +17,8 @@ struct job_conf {
     double time_limit; /* seconds; 0: none */
     int on_stop;       /* enum on_stop */
     int matmul;        /* index into matmul words */
+    bool profile;
+    struct opt_i64s profile_steps; /* first step, number of steps */
 };
 enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
 

@@ -47,6 +47,16 @@ static int alloc_activations(struct engine *e)
     return ERR_OK;
 }
 
+/* A lane has room for a few steps of a large model; older spans give way. */
+static int begin_trace(struct engine *e)
+{
+    enum { N_SPANS = 1 << 16 };
+    if (!e->run->conf.main.profile || e->run->purpose != RUN_TRAIN)
+        return ERR_OK;
+    TRY(trace_create(N_SPANS, &e->trace));
+    return trace_attach(e->trace, e->run->model->root, e->group);
+}
+
 static int alloc_all(struct engine *e)
 {
     struct run *r = e->run;
@@ -62,6 +72,7 @@ static int alloc_all(struct engine *e)
     const struct data *source = run_eval_source(r, &part);
     uint64_t seed = (uint64_t)r->conf.model.seed;
     int64_t T = r->model->shape.T, B = r->batching.max_local;
+    TRY(begin_trace(e));
     TRY(feed_init(&e->train, r->data, DATA_TRAIN, seed, T, B));
     TRY(feed_init(&e->eval, source, part, seed, T, B));
     e->eval.sampler.shuffle = false;
@@ -117,6 +128,7 @@ void engine_destroy(struct engine **engine)
     struct engine *e = *engine;
     if (!e)
         return;
+    trace_destroy(&e->trace);
     shard_destroy(&e->shard);
     comm_close(&e->replicas);
     if (e->group != e->run->comm)
@@ -178,7 +190,10 @@ static const struct batch *micro_batch(struct engine *e, const struct window *w,
     sampler_share(w->n - at < micro ? w->n - at : micro, c->rank, c->size, &begin, &end);
     e->last_begin = w->begin + at + begin;
     e->last_n = end - begin;
-    return feed_fill(&e->train, w->epoch, e->last_begin, e->last_n);
+    trace_begin(e->trace, TRACE_DATA, "batch", NULL);
+    const struct batch *b = feed_fill(&e->train, w->epoch, e->last_begin, e->last_n);
+    trace_end(e->trace, TRACE_DATA);
+    return b;
 }
 
 static struct pass micro_pass(struct engine *e, const struct window *w)
@@ -245,7 +260,9 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
 {
     const struct run_conf *c = &e->run->conf;
     bool finite;
+    trace_begin(e->trace, TRACE_COMPUTE, "gradient norm", NULL);
     double norm = shard_grad_norm(e->shard, &finite), sum = e->loss_sum;
+    trace_end(e->trace, TRACE_COMPUTE);
     comm_sum_f64(e->run->comm, &sum, 1);
     double loss = w->n_valid > 0 ? sum / (double)w->n_valid : 0;
     if (!finite || !isfinite(loss))
@@ -258,7 +275,9 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
         .weight_decay = c->optim.weight_decay,
         .grad_scale = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1, /* torch's */
     };
+    trace_begin(e->trace, TRACE_COMPUTE, "optimizer", c->optim_ops->name);
     shard_update(e->shard, c->optim_ops, c->optim_own, (enum decay_on)c->optim.decay_on, &st);
+    trace_end(e->trace, TRACE_COMPUTE);
     e->step = w->step;
     e->samples += w->n;
     e->tokens += w->n_valid;

@@ -4,6 +4,7 @@
 #include "train/feed.h"
 #include "train/setup.h"
 #include "train/stop.h"
+#include "train/trace.h"
 
 /* The samples of one optimizer step, the same on all ranks. */
 struct window {
@@ -37,7 +38,8 @@ struct engine {
     struct feed train, eval;
     /* counters: all of them are in the checkpoint */
     int64_t step, epoch, index, samples, tokens;
-    struct stop stop; /* this rank's wish to stop */
+    struct stop stop;    /* this rank's wish to stop */
+    struct trace *trace; /* owned; NULL unless the job profiles */
     /* of the step in hand */
     double loss_sum;
     int64_t last_begin, last_n; /* this rank's latest micro-batch, for the report on a NaN */

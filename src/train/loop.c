@@ -25,7 +25,9 @@ static int save(struct loop *l)
 {
     struct engine *e = l->engine;
     double start = clock_now_s();
+    trace_begin(e->trace, TRACE_IO, "checkpoint", NULL);
     int rc = save_checkpoint(e, l->job_text, l->run_id, l->metrics.n_bytes);
+    trace_end(e->trace, TRACE_IO);
     l->save_s = clock_now_s() - start;
     if (rc == ERR_OK) {
         l->saved_step = e->step;
@@ -95,12 +97,30 @@ static int stop(struct loop *l)
          l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
 }
 
+/* Record the steps that are to be profiled, write them behind the last of them. */
+static int profile(struct loop *l)
+{
+    struct engine *e = l->engine;
+    const int64_t *range = l->run->conf.main.profile_steps.v;
+    int64_t next = e->step + 1;
+    if (!e->trace)
+        return ERR_OK;
+    trace_switch(e->trace, next >= range[0] && next - range[0] < range[1]);
+    if (next != range[0] + range[1] && e->step != l->run->batching.total_steps)
+        return ERR_OK;
+    const char *path = arena_printf(l->run->arena, "%s/profile_%d.json",
+                                    l->run->conf.main.output_dir, l->run->comm->rank);
+    return trace_write(e->trace, path, l->run->comm->rank);
+}
+
 static int train(struct loop *l)
 {
     struct engine *e = l->engine;
     struct window w;
     struct step_report report;
     while (e->step < l->run->batching.total_steps) {
+        if (e->trace)
+            TRY_ALL(l->run->comm, profile(l));
         engine_draw(e, &w);
         if (w.stop)
             return stop(l);
@@ -112,7 +132,7 @@ static int train(struct loop *l)
         TRY(engine_step(e, &w, &report));
         TRY(after_step(l, &report));
     }
-    return ERR_OK;
+    return comm_agree(l->run->comm, profile(l));
 }
 
 int loop_train(struct run *run, struct device *dev, const char *job_text)

@@ -19,6 +19,9 @@ static const struct opt job_opts[] = {
     I64(job_conf, log_every, "10", 1, 1e9, "steps between lines in a log"),
     F64(job_conf, time_limit, "0", 0, 1e9, "seconds after which to save and stop; 0: none"),
     ENUM(job_conf, on_stop, "save", stop_words, "what a signal or the time limit does first"),
+    BOOL(job_conf, profile, "false",
+         "write OUTPUT_DIR/profile_RANK.json: where time goes, for Perfetto or chrome://tracing"),
+    I64S(job_conf, profile_steps, "3, 2", 1, 1e15, "first step to profile, and how many"),
     ENUM(job_conf, matmul, "auto", matmul_words, "library of matrix products"),
     {.type = OPT_END},
 };

@@ -117,6 +117,19 @@ train 2 job.time_limit=1 job.max_steps=100000 checkpoint.every_steps=0 eval.ever
 [ -L "$T/run/latest" ] && said "the time limit"
 ok $? "the time limit saves too"
 
+# profile
+rm -rf "$T/run"
+train 2 job.profile=true job.max_steps=6 strategy.distributed_type=FSDP
+[ $status = 0 ] && grep -q reduce_scatter "$T/run/profile_0.json" &&
+    grep -q '"optimizer"' "$T/run/profile_1.json"
+ok $? "job.profile writes a trace a rank, with its collectives"
+if [ -x /usr/bin/python3 ]; then
+    /usr/bin/python3 -m json.tool "$T/run/profile_1.json" >"$T/.log"
+    ok $? "that is JSON"
+else
+    n=$((n + 1)); echo "ok $n - that is JSON # SKIP no python3"
+fi
+
 # divergence
 rm -rf "$T/run"
 train 2 optimizer.lr=1000 optimizer.type=SGD scheduler.type=constant eval.every_steps=0
