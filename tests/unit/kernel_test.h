@@ -1,16 +1,18 @@
-/* For tests of kernels: noise, and every device this machine can be. */
+/* For tests of kernels: noise, and every device this machine can be, in every compute dtype. */
 #pragma once
 #include "../check.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
+#include "kernel_shim.h"
 
 #include <stdlib.h>
 
 static uint32_t noise_seed = 1;
 
+/* A value that the dtype under test holds as it is. */
 static inline float noise(void)
 {
     noise_seed = noise_seed * 1664525u + 1013904223u;
-    return (float)(noise_seed >> 8) * 0x1p-23f - 1.0f;
+    return as_elem((float)(noise_seed >> 8) * 0x1p-23f - 1.0f);
 }
 
 static inline float *noise_array(int64_t n)
@@ -56,32 +58,60 @@ static inline double distance(const float *got, const double *want, int64_t n)
     return worst / top;
 }
 
-#define CHECK_CLOSE(got, want, n, tol)                                                             \
+/* bf16 holds 8 bits, so a rounding moves a value by at most 2^-8 of itself.  A kernel rounds its
+ * result, and mostly something on the way there (what stands before an activation, the gradient
+ * behind it, a saved y), which moves the result by at most as much: 2 / 256 of the largest value,
+ * beside fp32's error.  Inputs are exact: noise() is rounded before the reference sees it. */
+static inline double allowed(double fp32)
+{
+    return test_dtype == DTYPE_BF16 ? fp32 + 0x1p-7 : fp32;
+}
+
+/* tol: what fp32 is allowed. */
+#define CHECK_CLOSE(got, want, n, tol) CHECK_WITHIN(got, want, n, allowed(tol))
+
+/* For what is fp32 in every dtype, or exact. */
+#define CHECK_WITHIN(got, want, n, tol)                                                            \
     do {                                                                                           \
-        double e_ = distance((got), (want), (n));                                                  \
-        check_that(e_ <= (tol), __FILE__, __LINE__, "%s is %g from %s, allowed %g", #got, e_,      \
-                   #want, (double)(tol));                                                          \
+        double e_ = distance((got), (want), (n)), tol_ = (tol);                                    \
+        check_that(e_ <= tol_, __FILE__, __LINE__, "%s is %g from %s, allowed %g", #got, e_,       \
+                   #want, tol_);                                                                   \
     } while (0)
 
-/* Run f as one test on every instruction set with 1 and 2 threads, over the plain product, and on
- * the best of them over the product that a user gets. */
+static inline void one_device(const char *what, int isa, int n, bool plain,
+                              void (*f)(struct stream *s))
+{
+    struct device *d;
+    char name[160];
+    snprintf(name, sizeof name, "%s: %s, %s, %d thread%s, %s product", what,
+             dtype_name(test_dtype), device_isa_name(isa), n, n > 1 ? "s" : "",
+             plain ? "plain" : "best");
+    TEST (name) {
+        int rc = device_open_cpu(n, isa, plain ? "plain" : "auto", &d);
+        CHECK(rc == ERR_OK);
+        if (rc != ERR_OK)
+            continue;
+        struct kernels shim = shim_table(d);
+        struct stream s = {.dev = d};
+        s.k = test_dtype == DTYPE_BF16 ? &shim : device_kernels(d, DTYPE_F32);
+        f(&s);
+        device_close(&d);
+    }
+}
+
+/* Run f as one test for every dtype and build of the kernels with 1 and 2 threads, over the plain
+ * product, and on the best of them over the product that a user gets. */
 static inline void on_every_device(const char *what, void (*f)(struct stream *s))
 {
-    for (int isa = device_isa_best(); isa >= 0; isa--)
-        for (int n = 1; n <= 2; n++)
-            for (int plain = isa == device_isa_best() ? 0 : 1; plain <= 1; plain++) {
-                struct device *d;
-                char name[160];
-                snprintf(name, sizeof name, "%s: %s, %d thread%s, %s product", what,
-                         device_isa_name(isa), n, n > 1 ? "s" : "", plain ? "plain" : "best");
-                TEST (name) {
-                    int rc = device_open_cpu(n, isa, plain ? "plain" : "auto", &d);
-                    CHECK(rc == ERR_OK);
-                    if (rc != ERR_OK)
-                        continue;
-                    struct stream s = {.dev = d, .k = device_kernels(d, DTYPE_F32)};
-                    f(&s);
-                    device_close(&d);
-                }
-            }
+    int best = device_isa_best();
+    for (int t = 0; t < 2; t++) {
+        test_dtype = t ? DTYPE_BF16 : DTYPE_F32;
+        for (int n = 1; n <= 2; n++) {
+            one_device(what, best, n, false, f);
+            for (int isa = best; isa >= 0; isa--)
+                if (isa == 0 || cpu_build(isa) != cpu_build(isa - 1))
+                    one_device(what, isa, n, true, f);
+        }
+    }
+    test_dtype = DTYPE_F32;
 }

@@ -87,7 +87,7 @@ static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float
         double sum = 0.0, top = -1e30;
         int64_t best = 0;
         for (int64_t i = 0; i < V; i++) {
-            row[i] *= spread;
+            row[i] = as_elem(row[i] * spread);
             top = row[i] > top ? row[i] : top;
             best = row[i] > row[best] ? i : best;
         }
@@ -233,7 +233,7 @@ static void sums(struct stream *s)
         s->k->accumulate(s, z, x, n);
         CHECK_CLOSE(z, want, n, 1e-7);
         s->k->add(s, y, y, x, n);
-        CHECK(same_bits(y, z, n));
+        CHECK_CLOSE(y, want, n, 1e-7);
         s->k->sum_f64(s, &sum, x, n);
         CHECK(sum == want_sum);
         s->k->square_sums(s, block, x, n);
@@ -317,6 +317,84 @@ static void shifts(struct stream *s)
         free(x[i]), free(whole[i]), free(part[i]);
 }
 
+/* To nearest, ties to even, by counting: the float is between two bf16 values, and the nearer one
+ * is found from their distances in fp64. */
+static float nearest(float f)
+{
+    if (test_dtype == DTYPE_F32 || isnan(f) || isinf(f))
+        return f;
+    uint32_t u, v;
+    memcpy(&u, &f, sizeof u);
+    float low, high;
+    u &= 0xFFFF0000u;
+    v = u + 0x10000u;
+    memcpy(&low, &u, sizeof low);
+    memcpy(&high, &v, sizeof high);
+    double top = isinf(high) ? copysign(0x1p128, f) : high;
+    double down = fabs((double)f - low), up = fabs(top - f);
+    return down < up || (down == up && !(u & 0x10000u)) ? low : high;
+}
+
+static void casts(struct stream *s)
+{
+    static const uint32_t odd[] = {
+        0x00000000, 0x80000000, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0xBF818000,
+        0x00000001, 0x00008000, 0x00018000, 0x80008001, 0x007FFFFF, 0x7F7FFFFF, 0xFF7F8000,
+        0x7F7F7FFF, 0x7F800000, 0xFF800000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF80FFFF,
+    };
+    enum { N_ODD = sizeof odd / sizeof *odd, N = 40000 };
+    float *x = noise_array(N), *y = noise_array(N), *z = noise_array(N);
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t bits = i < N_ODD ? odd[i] : i * 2654435761u;
+        memcpy(x + i, &bits, sizeof bits);
+    }
+    s->k->cast(s, y, x, N);
+    for (int64_t i = 0; i < N; i++) {
+        float want = nearest(x[i]);
+        CHECK(isnan(want) ? isnan(y[i]) : same_bits(y + i, &want, 1));
+        y[i] = isnan(y[i]) ? 1.0f : y[i]; /* a NaN's bits are nobody's promise */
+    }
+    for (int64_t shift = 1; shift < 64; shift++) {
+        s->k->cast(s, z, x + shift, N - shift);
+        for (int64_t i = 0; i < N - shift; i++)
+            z[i] = isnan(z[i]) ? 1.0f : z[i];
+        CHECK(same_bits(z, y + shift, N - shift));
+    }
+    free(x), free(y), free(z);
+}
+
+/* The copy is the new p, rounded; and p does not notice it. */
+static void copies(struct stream *s)
+{
+    struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3f, .grad_scale = 0.7f,
+                      .correction1 = 0.19f, .correction2 = 0.01f, .decoupled = true};
+    struct sgd plain = {.lr = 0.1f, .grad_scale = 0.5f}, h = plain;
+    h.momentum = 0.9f;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int64_t n = lengths[i];
+        float *g = noise_array(n), *p[2], *m[2], *v[2], *copy = noise_array(n);
+        for (int k = 0; k < 2; k++) {
+            p[k] = k ? copy_array(p[0], n) : noise_array(n);
+            m[k] = k ? copy_array(m[0], n) : noise_array(n);
+            v[k] = calloc((size_t)n + 1, sizeof(float));
+        }
+        for (int which = 0; which < 3; which++) {
+            for (int k = 0; k < 2; k++)
+                if (which == 0)
+                    s->k->adamw(s, p[k], m[k], v[k], g, k ? copy : NULL, n, &a);
+                else
+                    s->k->sgd(s, p[k], which == 1 ? m[k] : NULL, g, k ? copy : NULL, n,
+                              which == 1 ? &h : &plain);
+            CHECK(same_bits(p[0], p[1], n) && same_bits(m[0], m[1], n));
+            for (int64_t e = 0; e < n; e++)
+                CHECK(copy[e] == nearest(p[1][e]));
+        }
+        for (int k = 0; k < 2; k++)
+            free(p[k]), free(m[k]), free(v[k]);
+        free(g), free(copy);
+    }
+}
+
 static void tables(struct stream *s)
 {
     CHECK(kernels_missing(s->k) == NULL);
@@ -352,6 +430,8 @@ int main(void)
     on_every_device("embedding", embeddings);
     on_every_device("dropout", dropouts);
     on_every_device("sums", sums);
+    on_every_device("casts", casts);
+    on_every_device("copies of the new parameters", copies);
     on_every_device("fill", filling);
     on_every_device("shifted ranges", shifts);
     return check_done();

@@ -96,13 +96,101 @@ static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK(state == NULL);
 }
 
+static float bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    u &= 0xFFFF0000u;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* n values that bf16 holds, as floats; and as bf16. */
+static float *bf16_noise(int64_t n, uint16_t **out)
+{
+    float *p = noise_array(n);
+    *out = malloc((size_t)n * sizeof **out);
+    for (int64_t i = 0; i < n; i++) {
+        p[i] = bf16(p[i]);
+        uint32_t u;
+        memcpy(&u, p + i, sizeof u);
+        (*out)[i] = (uint16_t)(u >> 16);
+    }
+    return p;
+}
+
+static double got_value(const struct gemm *g, const void *C, int64_t at)
+{
+    if (g->accumulate)
+        return ((const float *)C)[at];
+    uint32_t u = (uint32_t)((const uint16_t *)C)[at] << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* bf16 in, and out unless it accumulates: fp32's error of the sum, and a rounding (2^-8) of the
+ * product and of the result, as oneDNN adds a bias behind some of its products. */
+static void bf16_product(struct device *d, struct gemm *g)
+{
+    int64_t n = g->M * g->ldc;
+    uint16_t *a, *b, *c, *v;
+    float *A = bf16_noise((g->a_trans ? g->K : g->M) * g->lda, &a), *C = bf16_noise(n, &c);
+    float *B = bf16_noise((g->b_trans ? g->N : g->K) * g->ldb, &b), *V = bf16_noise(g->N, &v);
+    double *want = expected(g, A, B, C);
+    void *to = g->accumulate ? (void *)C : (void *)c;
+    if (!g->accumulate)
+        g->bias = v;
+    cpu_product(d, g, a, b, to);
+    for (int64_t i = 0; i < n; i++) {
+        double w = want[i] + (g->bias && i % g->ldc < g->N ? (double)V[i % g->ldc] : 0.0);
+        double e = fabs(got_value(g, to, i) - w);
+        double round = g->accumulate ? 0.0 : 0x1p-8 * (fabs(w) + fabs(want[i]));
+        check_that(e <= round + 4e-6 * sqrt((double)g->K), __FILE__, __LINE__,
+                   "M %d N %d K %d at %d: error %g of %g", (int)g->M, (int)g->N, (int)g->K, (int)i,
+                   e, w);
+    }
+    free(A), free(B), free(C), free(V), free(a), free(b), free(c), free(v), free(want);
+}
+
+static void all_bf16(const struct matmul_ops *ops, int isa, int n_threads)
+{
+    struct device *d;
+    int rc = device_open_cpu(n_threads, isa, ops->name, &d);
+    CHECK(rc == ERR_OK);
+    if (rc != ERR_OK)
+        return;
+    bool native = strcmp(ops->name, "onednn") == 0 && isa >= CPU_ISA_AVX512_BF16;
+    CHECK(device_native_bf16(d) == native);
+    char line[160];
+    CHECK_HAS(device_describe(d, line, sizeof line), native ? "native" : "widened");
+    static const int64_t large[][3] = {{258, 13, 1050}, {11, 514, 40}};
+    int64_t n_small = sizeof shapes / sizeof *shapes;
+    for (int64_t i = 0; i < n_small + 2; i++)
+        for (int bits = 0; bits < 16; bits++) {
+            const int64_t *z = i < n_small ? shapes[i] : large[i - n_small];
+            struct gemm g = {.M = z[0], .N = z[1], .K = z[2], .bf16 = true};
+            g.a_trans = bits & 1;
+            g.b_trans = bits & 2;
+            g.accumulate = bits & 4;
+            int64_t more = bits & 8 ? 3 : 0;
+            g.lda = (g.a_trans ? g.M : g.K) + more;
+            g.ldb = (g.b_trans ? g.K : g.N) + more;
+            g.ldc = g.N + more;
+            bf16_product(d, &g);
+        }
+    CHECK(device_matmul_bytes(d) > 0 || native || strcmp(ops->name, "plain") != 0);
+    device_close(&d);
+}
+
 /* oneDNN takes its instruction set once a process, so each has its own; as has each CBLAS. */
-static bool in_child(const struct matmul_ops *ops, int isa, int n_threads)
+static bool in_child(const struct matmul_ops *ops, int isa, int n_threads,
+                     void (*f)(const struct matmul_ops *ops, int isa, int n_threads))
 {
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        all_shapes(ops, isa, n_threads);
+        f(ops, isa, n_threads);
         fflush(stdout);
         _exit(check_bad_here != 0);
     }
@@ -144,11 +232,18 @@ int main(void)
             for (int n = 1; n <= 2; n++) {
                 if (strcmp(matmul_list[i]->name, "cblas") == 0 && isa != device_isa_best())
                     continue; /* it cannot be told */
+                bool same = isa > 0 && cpu_build(isa) == cpu_build(isa - 1);
+                if (strcmp(matmul_list[i]->name, "plain") == 0 && same)
+                    continue; /* only a library's bf16 is different */
                 char name[96];
                 snprintf(name, sizeof name, "%s, %s, %d threads: every layout, odd sizes",
                          matmul_list[i]->name, device_isa_name(isa), n);
                 TEST (name)
-                    CHECK(in_child(matmul_list[i], isa, n));
+                    CHECK(in_child(matmul_list[i], isa, n, all_shapes));
+                snprintf(name, sizeof name, "%s, %s, %d threads: bf16", matmul_list[i]->name,
+                         device_isa_name(isa), n);
+                TEST (name)
+                    CHECK(in_child(matmul_list[i], isa, n, all_bf16));
             }
     TEST ("plain: rows have the same bits alone, together and on two threads")
         for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
