@@ -43,7 +43,7 @@ static struct linear sizes(const struct linears_conf *c, const struct pass *p, i
 static void linears_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct linears_conf *c = m->conf;
-    const void *w[LINEARS_MAX];
+    const void *w[LINEARS_MAX] = {0};
     int64_t first = 0;
     weights(m, p, w);
     for (int i = 0; pass_rows(p) > 0 && i < (c->whole ? 1 : c->n); i++) {
@@ -93,7 +93,7 @@ static void linears_backward(const struct module *m, struct pass *p, void *dy, v
 {
     const struct linears_conf *c = m->conf;
     struct linears_frame f = *(struct linears_frame *)frame_pop(p, sizeof f);
-    const void *w[LINEARS_MAX], *g[LINEARS_MAX];
+    const void *w[LINEARS_MAX] = {0}, *g[LINEARS_MAX] = {0};
     if (pass_rows(p) == 0)
         return;
     weights(m, p, w);

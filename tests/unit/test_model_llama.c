@@ -232,6 +232,21 @@ static void whole_blocks(void)
     arena_destroy(&a);
 }
 
+/* The module with the weight: three projections are one. */
+static void first_nan(void)
+{
+    float *w = run_weight(&o.r, "model.layers.1.self_attn.k_proj.weight"), kept = *w;
+    TEST ("check finds the module that made a NaN") {
+        *w = NAN;
+        o.r.p.check = true;
+        run_pass(&o.r, true, &o.batch, NULL, NULL, NULL, NULL);
+        CHECK_STR(o.r.p.bad, "model.layers.1.self_attn.qkv_proj");
+        o.r.p.check = false;
+        o.r.p.bad = NULL;
+        *w = kept;
+    }
+}
+
 static const struct tensor_row *row_of(const struct model *m, const char *name)
 {
     int row = tensor_find(&m->table, name);
@@ -347,6 +362,7 @@ int main(void)
     oracle_open();
     against_oracle();
     halves();
+    first_nan();
     untied();
     with_dropout();
     whole_blocks();
