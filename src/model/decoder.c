@@ -103,7 +103,7 @@ int decoder_divides(const char *low_key, int64_t low, const char *high_key, int6
          (long long)low, high_key, (long long)high, (long long)below, (long long)above);
 }
 
-int decoder_check_data(const struct model *m, int64_t *vocab_size, const char **key)
+int decoder_check_data(struct model *m, int64_t *vocab_size, const char **key)
 {
     if (m->shape.kind != SAMPLE_TOKENS) {
         *key = "type";
@@ -117,5 +117,6 @@ int decoder_check_data(const struct model *m, int64_t *vocab_size, const char **
         FAIL(ERR_USAGE, "%lld ids are too few: the data has %lld (auto takes as many)",
              (long long)*vocab_size, (long long)m->shape.vocab);
     }
+    m->shape.vocab = *vocab_size;
     return ERR_OK;
 }

@@ -20,5 +20,6 @@ void decoder_backward(const struct module *m, struct pass *p, void *dy, void *dx
 int decoder_divides(const char *low_key, int64_t low, const char *high_key, int64_t high);
 
 /* Common checks of a model that reads text: the kind of data, and that vocab_size, where it is not
- * auto, holds all ids; auto becomes their number.  ERR_USAGE; *key names the key.  Local. */
-int decoder_check_data(const struct model *m, int64_t *vocab_size, const char **key);
+ * auto, holds all ids; auto becomes their number.  The shape's vocab becomes that of the logits.
+ * ERR_USAGE; *key names the key.  Local. */
+int decoder_check_data(struct model *m, int64_t *vocab_size, const char **key);

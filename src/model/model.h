@@ -23,7 +23,7 @@ struct model {
     const char *name; /* "" for the only [model], else its section's name */
     const struct model_family *family;
     void *conf;
-    struct sample_shape shape; /* in: what the data offers; T is set by the model */
+    struct sample_shape shape; /* in: what the data offers; T and vocab are set by the model */
     struct tensor_table table;
     struct module *root;
     struct arena *arena; /* borrowed */

@@ -76,10 +76,26 @@ static int64_t padded(int64_t n, int64_t T)
     return up < T ? up : T;
 }
 
-/* ids has room for padding behind its n tokens. */
-static void next_logits(struct engine *e, int32_t *ids, int64_t n, void *dev_logits, float *logits)
+/* Logits come in the compute dtype; room is as large as logits. */
+static void fetch_logits(struct engine *e, const void *dev_logits, int64_t V, float *room,
+                         float *logits)
 {
-    int64_t T = e->run->model->shape.T, V = e->run->model->shape.vocab, sample = 0;
+    enum dtype compute = e->run->shard.compute;
+    REQUIRE(compute == DTYPE_F32 || compute == DTYPE_BF16);
+    void *to = compute == DTYPE_F32 ? logits : room;
+    e->dev->mem->to_host(&e->stream, to, dev_logits, (size_t)V * dtype_bytes(compute));
+    for (int64_t i = 0; i < V && compute == DTYPE_BF16; i++) {
+        uint16_t half;
+        memcpy(&half, (const char *)room + (size_t)i * sizeof half, sizeof half);
+        uint32_t bits = (uint32_t)half << 16;
+        memcpy(&logits[i], &bits, sizeof bits);
+    }
+}
+
+/* ids has room for padding behind its n tokens. */
+static void next_logits(struct engine *e, int32_t *ids, int64_t n, void *dev_logits)
+{
+    int64_t T = e->run->model->shape.T, sample = 0;
     int64_t used = n < T ? n : T, length = padded(used, T);
     memset(ids + n, 0, (size_t)(length - used) * sizeof *ids);
     const struct batch b = {.B = 1, .T = length, .ids = ids + n - used, .sample = &sample};
@@ -89,7 +105,6 @@ static void next_logits(struct engine *e, int32_t *ids, int64_t n, void *dev_log
     p.last_only = true;
     p.n_context = used;
     module_forward(e->run->model->root, &p, NULL, NULL);
-    e->dev->mem->to_host(&e->stream, logits, dev_logits, (size_t)V * sizeof *logits);
 }
 
 int sample_text(struct engine *e, const struct sample_conf *c, struct text *out,
@@ -101,7 +116,8 @@ int sample_text(struct engine *e, const struct sample_conf *c, struct text *out,
     int32_t *ids;
     int64_t n;
     TRY(first_ids(e, c, &ids, &n));
-    size_t row = (size_t)e->run->model->shape.vocab * sizeof(float);
+    int64_t V = e->run->model->shape.vocab; /* at least the vocabulary's ids */
+    size_t row = (size_t)V * sizeof(float);
     int32_t *all = realloc(ids, (size_t)(n + c->tokens + e->run->model->shape.T) * sizeof *ids);
     float *logits = malloc(row), *room = malloc(row);
     void *dev_logits = e->dev->mem->alloc(row);
@@ -113,7 +129,8 @@ int sample_text(struct engine *e, const struct sample_conf *c, struct text *out,
         on_token(c->prompt, strlen(c->prompt));
     struct rng_key key = rng_key_make((uint64_t)c->seed, hash64_string("sample"));
     for (int64_t i = 0; i < c->tokens; i++, n++) {
-        next_logits(e, all, n, dev_logits, logits);
+        next_logits(e, all, n, dev_logits);
+        fetch_logits(e, dev_logits, V, room, logits);
         all[n] = choose(logits, room, v->n_ids, c, rng_uniform(key, (uint64_t)i));
         size_t before = out->n_bytes;
         vocab_decode(v, all[n], out);

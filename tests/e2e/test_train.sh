@@ -95,6 +95,11 @@ mv "$T/run/job.ini" "$T/run/job.old"
 "$STRETTO" generate "$T/run" --prompt "It is a truth" --tokens 40 --temperature 0 >"$T/b" 2>&1
 cmp -s "$T/a" "$T/b"
 ok $? "and says the same twice at temperature 0"
+"$STRETTO" generate "$T/run" --prompt "It is a truth" --tokens 8 --temperature 0 >"$T/a" 2>&1
+"$STRETTO" generate "$T/run" --prompt "It is a truth" --tokens 8 --temperature 0 \
+    strategy.mixed_precision=bf16 >"$T/b" 2>&1
+cmp -s "$T/a" "$T/b"
+ok $? "and the same likeliest letters in bf16"
 
 # a signal to the launcher: saved, status 75, and the same bits after going on
 rm -rf "$T/run"

@@ -297,7 +297,8 @@ static void names_and_sizes(void)
         CHECK(RUN_BUILD("llama", &shape, a, &key, &m, "n_layer=32", "n_head=32", "n_embd=4096") ==
               ERR_OK);
         CHECK(tensor_table_elems(&m->table) == 6738415616);
-        BUILD(&m, a, "n_embd=64", "n_head=4");
+        BUILD(&m, a, "n_embd=64", "n_head=4", "vocab_size=300");
+        CHECK(m->shape.vocab == 300); /* of the logits, not of the data */
         check_shape(m, "model.layers.0.mlp.up_proj.weight", 176, 64);
     }
     TEST ("heads as wide as one says") {
