@@ -58,18 +58,33 @@ static struct scratch scratch_cut(const struct attention *a, float *at)
     return w;
 }
 
-/* to (D, Tp) = x (T, D) transposed, in squares that stay in the cache. */
+/* The first n < VL of a vector, zero behind them. */
+static vf short_load(const elem *x, int64_t n)
+{
+    float lane[VL] = {0};
+    for (int64_t i = 0; i < n; i++)
+        lane[i] = get(x[i]);
+    return vf_load(lane);
+}
+
+/* to (D, Tp) = x (T, D) transposed, in squares of vectors; the padding is zero. */
 static void transpose(float *to, const elem *x, int64_t stride, int64_t T, int64_t D)
 {
     int64_t Tp = round_up(T, PAD);
-    for (int64_t t0 = 0; t0 < T; t0 += PAD) {
-        int64_t t1 = min_i64(t0 + PAD, T);
-        for (int64_t d = 0; d < D; d++)
-            for (int64_t t = t0; t < t1; t++)
-                to[d * Tp + t] = get(x[t * stride + d]);
-    }
-    for (int64_t d = 0; T < Tp && d < D; d++)
-        memset(to + d * Tp + T, 0, (size_t)(Tp - T) * sizeof *to);
+    for (int64_t t0 = 0; t0 < Tp; t0 += VL)
+        for (int64_t d0 = 0; d0 < D; d0 += VL) {
+            vf v[VL];
+            int64_t n = min_i64(VL, D - d0);
+            for (int i = 0; i < VL; i++)
+                v[i] = t0 + i >= T ? vf_set1(0.0f)
+                       : n == VL   ? elem_load(x + (t0 + i) * stride + d0)
+                                   : short_load(x + (t0 + i) * stride + d0, n);
+            vf_transpose(v);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                if (i < n)
+                    vf_store(to + (d0 + i) * Tp + t0, v[i]);
+        }
 }
 
 static void widen_row(float *y, const elem *x, int64_t n)
@@ -182,11 +197,21 @@ static void scale_by(float *x, const float *f, int64_t n)
         x[i] *= f[i];
 }
 
+/* Hide x[n …] up to a whole vector, so that no loop over scores needs a tail. */
+static int64_t hide_rest(float *x, int64_t n, float scale)
+{
+    int64_t whole = round_up(n, PAD);
+    for (int64_t u = n; u < whole; u++)
+        x[u] = scale >= 0.0f ? -INFINITY : INFINITY;
+    return whole;
+}
+
 /* x[0 … n-1] = e^(scale x - less), zero up to cols. */
 static void exp_scores(float *x, int64_t n, int64_t cols, float scale, float less)
 {
+    int64_t whole = round_up(n, PAD);
 #pragma omp simd
-    for (int64_t u = 0; u < n; u++)
+    for (int64_t u = 0; u < whole; u++)
         x[u] = exp_f32(FMA(scale, x[u], -less));
     memset(x + n, 0, (size_t)(cols - n) * sizeof *x);
 }
@@ -215,9 +240,10 @@ static void block_forward(const struct block *k, elem *y, float *lse, const elem
     for (int64_t i = 0; i < k->rows; i++) {
         float *p = k->w->p + i * Tp;
         int64_t n = k->t0 + i + 1;
-        float top = top_score(p, n, a->scale);
+        int64_t whole = hide_rest(p, n, a->scale);
+        float top = top_score(p, whole, a->scale);
         exp_scores(p, n, k->cols, a->scale, top);
-        float sum = row_sum(p, n);
+        float sum = row_sum(p, whole);
         inverse[i] = 1.0f / sum;
         lse[(k->b * a->H + k->h) * a->T + k->t0 + i] = top + logf(sum);
         if (a->drop.p > 0.0f)
@@ -277,6 +303,7 @@ static void block_slopes(const struct block *k, const float *lse)
         float *p = k->w->p + i * Tp, *dp = k->w->dp + i * Tp;
         const float *f = k->w->drop + i * Tp;
         int64_t n = k->t0 + i + 1;
+        int64_t whole = round_up(n, PAD);
         float delta = k->w->delta[i];
         exp_scores(p, n, k->cols, a->scale, lse[(k->b * a->H + k->h) * a->T + k->t0 + i]);
         if (a->drop.p > 0.0f) {
@@ -287,7 +314,7 @@ static void block_slopes(const struct block *k, const float *lse)
             }
         } else {
 #pragma omp simd
-            for (int64_t u = 0; u < n; u++)
+            for (int64_t u = 0; u < whole; u++)
                 dp[u] = p[u] * (dp[u] - delta) * a->scale;
         }
         memset(dp + n, 0, (size_t)(k->cols - n) * sizeof *dp);

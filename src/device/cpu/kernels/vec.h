@@ -94,6 +94,34 @@ static inline float vf_max(vf v)
     return lane[0];
 }
 
+#if defined __AVX512F__
+#define VF_LOW(a, b)                                                                               \
+    __builtin_shufflevector((a), (b), 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define VF_HIGH(a, b)                                                                              \
+    __builtin_shufflevector((a), (b), 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined __AVX2__ && defined __FMA__
+#define VF_LOW(a, b) __builtin_shufflevector((a), (b), 0, 8, 1, 9, 2, 10, 3, 11)
+#define VF_HIGH(a, b) __builtin_shufflevector((a), (b), 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define VF_LOW(a, b) __builtin_shufflevector((a), (b), 0, 4, 1, 5)
+#define VF_HIGH(a, b) __builtin_shufflevector((a), (b), 2, 6, 3, 7)
+#endif
+
+/* A square of VL vectors: each of log2 VL rounds interleaves the upper half's rows with the lower
+ * half's, which turns the bits of (row, column) by one place. */
+static inline __attribute__((always_inline)) void vf_transpose(vf v[VL])
+{
+    for (int n = 1; n < VL; n *= 2) {
+        vf w[VL];
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            w[2 * i] = VF_LOW(v[i], v[i + VL / 2]);
+            w[2 * i + 1] = VF_HIGH(v[i], v[i + VL / 2]);
+        }
+        memcpy(v, w, sizeof w);
+    }
+}
+
 /* Sums over a row: their bits depend on its values and length only. */
 static inline float row_sum(const float *x, int64_t n)
 {

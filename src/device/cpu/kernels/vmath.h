@@ -26,15 +26,15 @@ static inline int32_t f32_bits(float f)
     return i;
 }
 
-/* e^x = 2^n e^r, |r| ≤ ln 2 / 2.  1e-7 relative; 0 and infinity at the ends; NaN stays NaN. */
+/* e^x = 2^n e^r, |r| ≤ ln 2 / 2.  1e-7 relative; 2e-38 and 2e38 at the ends, so that one factor
+ * of 2^n is enough; NaN stays NaN. */
 static inline float exp_f32(float x)
 {
     const float magic = 12582912.0f; /* 1.5 · 2^23: adding it rounds to an integer */
-    x = x < -104.0f ? -104.0f : x;
-    x = x > 89.0f ? 89.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
     float t = FMA(x, 1.44269504f, magic);
     float n = t - magic;
-    int32_t i = (int32_t)((uint32_t)f32_bits(t) - 0x4B400000u);
     /* ln 2 in two parts, the first so short that its product with n is exact */
     float r = FMA(n, -0.693359375f, x);
     r = FMA(n, 2.12194440e-4f, r);
@@ -43,10 +43,7 @@ static inline float exp_f32(float x)
     q = FMA(q, r, 0.166665189f);
     q = FMA(q, r, 0.50000001f);
     float p = 1.0f + FMA(r * r, q, r);
-    int32_t half = i >> 1; /* in two factors: 2^n alone leaves the range before the result does */
-    float a = f32_from_bits((int32_t)((uint32_t)(half + 127) << 23));
-    float b = f32_from_bits((int32_t)((uint32_t)(i - half + 127) << 23));
-    return p * a * b;
+    return p * f32_from_bits((int32_t)(((uint32_t)f32_bits(t) - 0x4B400000u + 127u) << 23));
 }
 
 static inline float tanh_f32(float x)
@@ -96,8 +93,8 @@ static inline __attribute__((always_inline)) float act_value(enum act_kind act, 
         return x < 0.0f ? 0.0f : x; /* a NaN passes */
     case ACT_GELU:
         return 0.5f * x * (1.0f + erf_f32(x * 0.707106781f));
-    case ACT_GELU_TANH:
-        return 0.5f * x * (1.0f + tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f)));
+    case ACT_GELU_TANH: /* (1 + tanh u) / 2 is sigmoid(2 u) */
+        return x * sigmoid_f32(2.0f * GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
     case ACT_SILU:
         return x * sigmoid_f32(x);
     case ACT_TANH:
@@ -118,9 +115,10 @@ static inline __attribute__((always_inline)) float act_slope(enum act_kind act, 
         return FMA(x, phi, 0.5f * (1.0f + erf_f32(x * 0.707106781f)));
     }
     case ACT_GELU_TANH: {
-        float t = tanh_f32(GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
-        float inner = GELU_TANH_A * FMA(3.0f * GELU_TANH_B * x, x, 1.0f);
-        return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+        float e = exp_f32(-2.0f * GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
+        float g = 1.0f / (1.0f + e); /* 1 - g is e g, which loses no digits */
+        float inner = 2.0f * GELU_TANH_A * FMA(3.0f * GELU_TANH_B * x, x, 1.0f);
+        return g * FMA(x * (e * g), inner, 1.0f);
     }
     case ACT_SILU: {
         float g = sigmoid_f32(x);

@@ -23,18 +23,21 @@ void ISA_FN(sum_f64)(struct stream *s, double *sum, const float *x, int64_t n_el
 typedef double vd8 __attribute__((vector_size(64)));
 typedef float vf8 __attribute__((vector_size(32)));
 
-/* Eight sums in fp64, added as a binary tree. */
+/* 32 sums in fp64, added as a binary tree. */
 static double block_squares(const float *g, int64_t n)
 {
-    vd8 acc = {0};
+    vd8 acc[4] = {{0}};
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        vf8 v;
-        memcpy(&v, g + i, sizeof v);
-        vd8 w = __builtin_convertvector(v, vd8);
-        acc += w * w;
-    }
-    double sum = (acc[0] + acc[4] + (acc[2] + acc[6])) + (acc[1] + acc[5] + (acc[3] + acc[7]));
+    for (; i + 32 <= n; i += 32)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            vf8 v;
+            memcpy(&v, g + i + 8 * k, sizeof v);
+            vd8 w = __builtin_convertvector(v, vd8);
+            acc[k] += w * w;
+        }
+    vd8 a = (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    double sum = (a[0] + a[4] + (a[2] + a[6])) + (a[1] + a[5] + (a[3] + a[7]));
     for (; i < n; i++)
         sum += (double)g[i] * g[i];
     return sum;
