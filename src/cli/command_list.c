@@ -2,4 +2,5 @@
 #include "cli/cli.h"
 
 const struct command *const command_list[] = {&train_command,    &eval_command,  &generate_command,
-                                              &inspect_command, &check_command, NULL};
+                                              &inspect_command, &check_command, &plan_command,
+                                              NULL};

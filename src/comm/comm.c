@@ -15,11 +15,13 @@ static void self_all_gather(struct comm *c, void *buf, const int64_t *cut, size_
     (void)elem_bytes;
 }
 
-static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, float *scratch)
+static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *begin,
+                                const int64_t *end, float *scratch)
 {
     (void)c;
     (void)buf;
-    (void)cut;
+    (void)begin;
+    (void)end;
     (void)scratch;
 }
 

@@ -14,10 +14,12 @@ struct comm_ops {
     const char *name;
     /* Every rank's own part goes to all, in place.  elem_bytes is the size of one element. */
     void (*all_gather)(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes);
-    /* buf in: this rank's addend, all of it.  Out: own part is the sum over ranks, added in the
-     * fixed binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a;
-     * the other parts are undefined.  fp32. */
-    void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *cut, float *scratch);
+    /* Rank r's part is [begin[r], end[r]) of buf (begin = cut, end = cut + 1 for all of it).  In:
+     * this rank's addend, all parts.  Out: the own part is the sum over ranks, added in the fixed
+     * binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a, whatever
+     * the parts; the other parts are undefined.  fp32; scratch holds all parts' elements. */
+    void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *begin, const int64_t *end,
+                           float *scratch);
     void (*broadcast)(struct comm *c, void *buf, size_t n_bytes, int root);
     /* elementwise, exact: integers only */
     void (*sum_i64)(struct comm *c, int64_t *v, int n);
@@ -52,9 +54,6 @@ struct comm *comm_split(struct comm *c, int color, int key);
 
 /* End a communicator; the world's ends MPI.  Collective on c. */
 void comm_close(struct comm **c);
-
-/* Elements of scratch that reduce_scatter needs for these cuts.  Local. */
-int64_t comm_reduce_scratch(const struct comm *c, const int64_t *cut);
 
 /* Every rank passes its status; all return the worst one, with the text of its lowest rank.
  * Collective on c. */

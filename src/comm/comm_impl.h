@@ -26,6 +26,3 @@ struct tree {
 /* The schedule of one rank of size.  Owned by the caller until tree_clear.  Local, pure. */
 void tree_init(struct tree *t, int rank, int size);
 void tree_clear(struct tree *t);
-
-/* The most elements that one level sends and receives together.  Local. */
-int64_t tree_scratch(const struct tree *t, const int64_t *cut);

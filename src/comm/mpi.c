@@ -70,54 +70,61 @@ static void mpi_all_gather(struct comm *c, void *buf, const int64_t *cut, size_t
                            type_of(elem_bytes), m->comm));
 }
 
-static int64_t edge_elems(const struct tree *t, const struct tree_edge *e, const int64_t *cut)
+struct parts {
+    const int64_t *begin, *end;
+};
+
+static int64_t edge_elems(const struct tree *t, const struct tree_edge *e, struct parts p)
 {
     int64_t n = 0;
     for (int i = 0; i < e->n; i++) {
         int c = t->chunk[e->first + i];
-        n += cut[c + 1] - cut[c];
+        n += p.end[c] - p.begin[c];
     }
     return n;
 }
 
-static void edge_pack(const struct tree *t, const struct tree_edge *e, const int64_t *cut,
+static void edge_pack(const struct tree *t, const struct tree_edge *e, struct parts p,
                       const float *buf, float *out)
 {
     for (int i = 0; i < e->n; i++) {
         int c = t->chunk[e->first + i];
-        int64_t n = cut[c + 1] - cut[c];
-        memcpy(out, buf + cut[c], (size_t)n * sizeof *out);
+        int64_t n = p.end[c] - p.begin[c];
+        memcpy(out, buf + p.begin[c], (size_t)n * sizeof *out);
         out += n;
     }
 }
 
-static void edge_add(const struct tree *t, const struct tree_edge *e, const int64_t *cut,
-                     float *buf, const float *in)
+static void edge_add(const struct tree *t, const struct tree_edge *e, struct parts p, float *buf,
+                     const float *in)
 {
     for (int i = 0; i < e->n; i++) {
         int c = t->chunk[e->first + i];
-        int64_t n = cut[c + 1] - cut[c];
-        float *y = buf + cut[c];
+        int64_t n = p.end[c] - p.begin[c];
+        float *y = buf + p.begin[c];
         for (int64_t j = 0; j < n; j++)
             y[j] += in[j];
         in += n;
     }
 }
 
-static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, float *scratch)
+/* At most one addend of each part is sent or received on a level, so scratch is never outgrown. */
+static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *first,
+                               const int64_t *last, float *scratch)
 {
     enum { TAG = 1 };
     struct mpi_impl *m = impl_of(c);
     const struct tree *t = &m->tree;
+    const struct parts p = {first, last};
     for (int l = 0, begin = 0; l < t->n_levels; begin = t->level_end[l++]) {
         int end = t->level_end[l];
         float *at = scratch;
         for (int e = begin; e < end; e++) {
             const struct tree_edge *edge = &t->edge[e];
-            int n = narrow(edge_elems(t, edge, cut));
+            int n = narrow(edge_elems(t, edge, p));
             MPI_Request *q = &m->request[e - begin];
             if (edge->send) {
-                edge_pack(t, edge, cut, buf, at);
+                edge_pack(t, edge, p, buf, at);
                 MPI_TRY(MPI_Isend(at, n, MPI_FLOAT, edge->peer, TAG, m->comm, q));
             } else {
                 MPI_TRY(MPI_Irecv(at, n, MPI_FLOAT, edge->peer, TAG, m->comm, q));
@@ -128,8 +135,8 @@ static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, f
         at = scratch;
         for (int e = begin; e < end; e++) {
             if (!t->edge[e].send)
-                edge_add(t, &t->edge[e], cut, buf, at);
-            at += edge_elems(t, &t->edge[e], cut);
+                edge_add(t, &t->edge[e], p, buf, at);
+            at += edge_elems(t, &t->edge[e], p);
         }
     }
 }
@@ -273,9 +280,4 @@ int comm_mpi_open(struct comm **out)
     err_on_fatal(mpi_end_job);
     *out = mpi_wrap(MPI_COMM_WORLD, true);
     return ERR_OK;
-}
-
-int64_t comm_reduce_scratch(const struct comm *c, const int64_t *cut)
-{
-    return c->ops == &mpi_ops ? tree_scratch(&impl_of(c)->tree, cut) : 0;
 }

@@ -111,18 +111,3 @@ void tree_clear(struct tree *t)
     free(t->level_end);
     *t = (struct tree){0};
 }
-
-int64_t tree_scratch(const struct tree *t, const int64_t *cut)
-{
-    int64_t most = 0;
-    for (int l = 0, e = 0; l < t->n_levels; l++) {
-        int64_t n = 0;
-        for (; e < t->level_end[l]; e++)
-            for (int i = 0; i < t->edge[e].n; i++) {
-                int c = t->chunk[t->edge[e].first + i];
-                n += cut[c + 1] - cut[c];
-            }
-        most = n > most ? n : most;
-    }
-    return most;
-}

@@ -132,3 +132,11 @@ void plan_own_part(const struct plan *p, const struct model *m, int row, int ran
     *begin = lo < 0 ? 0 : lo > n ? n : lo;
     *end = hi < *begin ? *begin : hi > n ? n : hi;
 }
+
+int64_t plan_own_elems(const struct plan *p, int rank)
+{
+    int64_t n = 0;
+    for (int u = 0; u < p->n_units; u++)
+        n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
+    return n;
+}

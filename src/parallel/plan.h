@@ -77,3 +77,6 @@ void plan_measure(const struct model *m, const struct device *dev, const struct 
 /* The part [*begin, *end) of tensor row, counted from its first element, that rank owns.  Local. */
 void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,
                    int64_t *end);
+
+/* Elements of rank's parts of all units together.  Local. */
+int64_t plan_own_elems(const struct plan *p, int rank);

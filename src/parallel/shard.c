@@ -5,47 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of each array on one rank: the one place that says which arrays a policy needs. */
-struct sizes {
-    size_t master, grad, state, copy, gathered, unit_grads;
-};
-
-static struct sizes sizes_of(const struct plan *p, const struct model *m,
-                             const struct shard_conf *conf, int64_t n_own)
-{
-    const struct policy *row = p->policy;
-    size_t whole = (size_t)p->n_elem * sizeof(float), own = (size_t)n_own * sizeof(float);
-    size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
-    bool reads_master = conf->compute == DTYPE_F32 && !row->shard_optim;
-    struct sizes z = {.master = row->shard_optim ? own : whole,
-                      .grad = row->shard_grads ? own : whole};
-    z.state = z.master;
-    if (!row->shard_params && !reads_master)
-        z.copy = (size_t)p->n_elem * elem;
-    if (row->shard_params)
-        z.gathered =
-            (size_t)plan_nested_elems(p, m, row->keep_after_forward) * elem + align;
-    if (row->shard_grads || conf->sync_each_batch)
-        z.unit_grads = (size_t)plan_nested_elems(p, m, false) * sizeof(float) + align;
-    return z;
-}
-
-static int64_t own_elems(const struct plan *p, int rank)
-{
-    int64_t n = 0;
-    for (int u = 0; u < p->n_units; u++)
-        n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
-    return n;
-}
-
-size_t shard_bytes(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                   int rank)
-{
-    struct sizes z = sizes_of(plan, m, conf, own_elems(plan, rank));
-    return z.master + z.grad + z.state * (size_t)conf->n_states + z.copy + z.gathered +
-           z.unit_grads;
-}
-
 static int take(struct shard *s, size_t n_bytes, void **out)
 {
     *out = n_bytes ? s->stream->dev->mem->alloc(n_bytes) : NULL;
@@ -65,11 +24,12 @@ static int take_f32(struct shard *s, size_t n_bytes, float **out)
 
 static int alloc_arrays(struct shard *s)
 {
-    struct sizes z = sizes_of(s->plan, s->model, &s->conf, s->n_own);
+    struct shard_memory z;
+    shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
     TRY(take_f32(s, z.master, &s->master));
     TRY(take_f32(s, z.grad, &s->grad));
     for (int i = 0; i < s->conf.n_states; i++)
-        TRY(take_f32(s, z.state, &s->state[i]));
+        TRY(take_f32(s, z.state / (size_t)s->conf.n_states, &s->state[i]));
     TRY(take(s, z.copy, &s->copy));
     TRY(take(s, z.gathered, &s->gathered_memory));
     TRY(take(s, z.unit_grads, &s->unit_grad_memory));
@@ -94,7 +54,7 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
-    int64_t at = 0, most = 0;
+    int64_t at = 0;
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
@@ -104,15 +64,9 @@ static int make_units(struct shard *s)
             .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = at};
         x->hooks.self = x;
         at += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
-        int64_t n = comm_reduce_scratch(s->comm, p->unit[u].cut);
-        most = n > most ? n : most;
-        if (!s->replicas)
-            continue;
-        TRY(cut_replicas(s, x));
-        n = comm_reduce_scratch(s->replicas, x->replica_cut);
-        most = n > most ? n : most;
+        if (s->replicas)
+            TRY(cut_replicas(s, x));
     }
-    s->n_reduce_scratch = most;
     return ERR_OK;
 }
 
@@ -124,11 +78,19 @@ static int alloc_tables(struct shard *s)
         int64_t n = shape_elems(&s->model->table.rows[r].shape);
         longest = n > longest ? n : longest;
     }
-    s->reduce_scratch = malloc((size_t)(s->n_reduce_scratch + 1) * sizeof(float));
+    int n = s->replicas && s->replicas->size > s->comm->size ? s->replicas->size : s->comm->size;
+    size_t n_ranks = (size_t)n, scratch = n_ranks * (size_t)shard_slice_elems(n) * sizeof(float);
+    struct shard_memory z;
+    shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
+    /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
+    s->reduce_scratch = malloc(z.scratch > scratch || !s->replicas ? z.scratch : scratch);
+    s->slice_begin = calloc(n_ranks, sizeof *s->slice_begin);
+    s->slice_end = calloc(n_ranks, sizeof *s->slice_end);
     s->block_sum = malloc((size_t)(longest / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
-    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of)
+    if (!s->reduce_scratch || !s->slice_begin || !s->slice_end || !s->block_sum || !s->weight ||
+        !s->grad_of)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
     return ERR_OK;
 }
@@ -172,7 +134,7 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
                         .replicas = replicas && replicas->size > 1 ? replicas : NULL,
                         .stream = stream,
                         .conf = *conf,
-                        .n_own = own_elems(plan, c->rank)};
+                        .n_own = plan_own_elems(plan, c->rank)};
     int rc = build(s);
     if (rc != ERR_OK) {
         shard_destroy(&s);
@@ -197,15 +159,18 @@ void shard_destroy(struct shard **shard)
         s->plan->unit[u].module->hooks = NULL;
         free((void *)(uintptr_t)s->unit[u].replica_cut);
     }
-    struct sizes z = sizes_of(s->plan, s->model, &s->conf, s->n_own);
+    struct shard_memory z;
+    shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
     give(s, s->master, z.master);
     give(s, s->grad, z.grad);
     for (int i = 0; i < s->conf.n_states; i++)
-        give(s, s->state[i], z.state);
+        give(s, s->state[i], z.state / (size_t)s->conf.n_states);
     give(s, s->copy, z.copy);
     give(s, s->gathered_memory, z.gathered);
     give(s, s->unit_grad_memory, z.unit_grads);
     free(s->reduce_scratch);
+    free(s->slice_begin);
+    free(s->slice_end);
     free(s->block_sum);
     free(s->weight);
     free(s->grad_of);

@@ -34,8 +34,8 @@ struct shard {
     struct stack gathered; /* whole units' weights, while parameters are sharded */
     struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
     void *gathered_memory, *unit_grad_memory; /* owned */
-    float *reduce_scratch; /* owned */
-    int64_t n_reduce_scratch;
+    float *reduce_scratch;           /* owned */
+    int64_t *slice_begin, *slice_end; /* owned: (ranks) */
     double *block_sum;       /* owned: squares of one tensor's part, by block */
     void **weight;           /* owned: by row; NULL while its unit is freed */
     float **grad_of;         /* owned: by row; where backward adds */
@@ -49,9 +49,31 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
                  struct comm *c, struct comm *replicas, struct stream *s, struct shard **out);
 void shard_destroy(struct shard **s);
 
-/* Bytes that shard_create takes on rank.  Local, pure. */
+/* Bytes of one rank, by what they hold.  0 where a policy needs no such array. */
+struct shard_memory {
+    size_t master, copy;  /* fp32 weights; weights in the compute dtype */
+    size_t grad, state;   /* gradients; all moments together */
+    size_t gathered;      /* whole units while parameters are sharded */
+    size_t unit_grads;    /* gradients of units while they are formed */
+    size_t scratch;       /* of sums over the ranks */
+};
+
+/* What shard_create takes on rank.  Local, pure. */
+void shard_measure(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
+                   int rank, struct shard_memory *out);
 size_t shard_bytes(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                   int rank);
+                   int rank); /* the sum of it.  Local. */
+
+/* Bytes that a rank sends in one optimizer step, on average over the ranks: a gather or a sum of n
+ * bytes over P ranks sends n (P - 1) / P. */
+struct shard_traffic {
+    double gathered, summed, sent;
+};
+
+/* Local, pure.  n_replicas: groups that hold the same parts. */
+void shard_count_traffic(const struct plan *plan, const struct model *m,
+                         const struct shard_conf *conf, int64_t accumulation, int64_t n_replicas,
+                         struct shard_traffic *out);
 
 /* First values by the rows' rules, keyed by seed, tensor name and global index: each rank fills
  * what it holds.  Local; shard_refresh() must follow. */

@@ -14,6 +14,9 @@ struct shard_unit {
     size_t gathered_mark, grad_mark;
 };
 
+/* Elements of each part that are summed at once on P ranks.  Local. */
+int64_t shard_slice_elems(int P);
+
 /* Gradients are formed in a buffer of the unit and added to the step's when they are summed.
  * Local. */
 bool shard_forms_in_unit(const struct shard *s);

@@ -123,6 +123,13 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
     return ERR_OK;
 }
 
+size_t engine_bytes(const struct engine *e)
+{
+    const struct run *r = e->run;
+    return shard_bytes(r->plan, r->model, &r->shard, e->group->rank) + e->tape_bytes +
+           e->frame_bytes + e->scratch_bytes;
+}
+
 void engine_destroy(struct engine **engine)
 {
     struct engine *e = *engine;

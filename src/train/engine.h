@@ -49,6 +49,9 @@ struct engine {
 int engine_create(struct run *run, struct device *dev, struct engine **out);
 void engine_destroy(struct engine **e);
 
+/* Bytes of model state and activations that the engine holds.  Local. */
+size_t engine_bytes(const struct engine *e);
+
 /* The next step's samples, up to the end of the epoch.  Collective on run->comm. */
 void engine_draw(struct engine *e, struct window *w);
 

@@ -2,6 +2,7 @@
 #include "train/loop.h"
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "train/metrics.h"
 #include "train/output.h"
 #include "train/sample.h"
@@ -135,6 +136,18 @@ static int train(struct loop *l)
     return comm_agree(l->run->comm, profile(l));
 }
 
+/* What the run took at its peak, beside what the plan had said. */
+static void say_memory(struct loop *l, const struct memory_use *before)
+{
+    struct memory_use now = memory_use_now();
+    int64_t peak = now.peak - now.file - now.shmem - before->anon;
+    char x[32], y[32];
+    l->run->comm->ops->max_i64(l->run->comm, &peak, 1);
+    if (now.peak > 0)
+        metrics_say(&l->metrics, l->run->comm, "memory   %s a rank at the peak, %s planned",
+                    text_bytes(x, (double)peak), text_bytes(y, (double)engine_bytes(l->engine)));
+}
+
 int loop_train(struct run *run, struct device *dev, const char *job_text)
 {
     struct loop l = {.run = run, .job_text = job_text, .saved_step = -1, .save_s = -1};
@@ -148,6 +161,7 @@ int loop_train(struct run *run, struct device *dev, const char *job_text)
                    (long long)run->resume.step, (long long)run->batching.total_steps);
         return ERR_OK;
     }
+    struct memory_use before = memory_use_now();
     TRY(engine_create(run, dev, &l.engine));
     int rc = output_prepare(run, job_text, &l.run_id);
     if (rc == ERR_OK)
@@ -156,6 +170,8 @@ int loop_train(struct run *run, struct device *dev, const char *job_text)
     if (rc == ERR_OK) {
         stop_init(&l.engine->stop, run->conf.main.time_limit);
         rc = train(&l);
+        if (rc == ERR_OK)
+            say_memory(&l, &before);
         metrics_close(&l.metrics);
     }
     engine_destroy(&l.engine);

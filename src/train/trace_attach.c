@@ -89,10 +89,11 @@ static void timed_all_gather(struct comm *c, void *buf, const int64_t *cut, size
     comm_end(c);
 }
 
-static void timed_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, float *scratch)
+static void timed_reduce_scatter(struct comm *c, float *buf, const int64_t *begin,
+                                 const int64_t *end, float *scratch)
 {
     struct comm *own = comm_begin(c, "reduce_scatter");
-    own->ops->reduce_scatter(own, buf, cut, scratch);
+    own->ops->reduce_scatter(own, buf, begin, end, scratch);
     comm_end(c);
 }
 

@@ -24,11 +24,18 @@ static inline uint16_t bf16_narrow(float f)
     return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : up);
 }
 
+/* Compilers widen and shorten whole vectors by halves, through memory. */
 static inline vf bf16_load(const uint16_t *p)
 {
     vh h;
     memcpy(&h, p, sizeof h);
+#if defined __AVX512F__
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)h), 16);
+#elif defined __AVX2__ && defined __FMA__
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)h), 16);
+#else
     return (vf)(__builtin_convertvector(h, vw) << 16);
+#endif
 }
 
 static inline void bf16_store(uint16_t *p, vf v)
@@ -36,6 +43,11 @@ static inline void bf16_store(uint16_t *p, vf v)
     vw u = (vw)v;
     vw up = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
     vw is_nan = (vw)((u & 0x7FFFFFFFu) > 0x7F800000u);
-    vh h = __builtin_convertvector((up & ~is_nan) | (((u >> 16) | 0x40u) & is_nan), vh);
+    vw out = (up & ~is_nan) | (((u >> 16) | 0x40u) & is_nan);
+#if defined __AVX512F__
+    vh h = (vh)_mm512_cvtepi32_epi16((__m512i)out);
+#else
+    vh h = __builtin_convertvector(out, vh);
+#endif
     memcpy(p, &h, sizeof h);
 }

@@ -1,0 +1,71 @@
+/* How big a strategy is on one rank and what it sends: the columns of the policy, in bytes. */
+#include "parallel/shard_impl.h"
+
+int64_t shard_slice_elems(int P)
+{
+    enum { BUCKET_ELEMS = 1 << 22 }; /* 16 MiB in all: large enough for any network */
+    int64_t n = BUCKET_ELEMS / P / BLOCK_ELEMS * BLOCK_ELEMS;
+    return n > BLOCK_ELEMS ? n : BLOCK_ELEMS;
+}
+
+static int64_t scratch_elems(const struct plan *p)
+{
+    int64_t most = p->size * shard_slice_elems(p->size), unit = 0;
+    for (int u = 0; u < p->n_units; u++)
+        unit = p->unit[u].n_elem > unit ? p->unit[u].n_elem : unit;
+    return unit < most ? unit : most;
+}
+
+void shard_measure(const struct plan *p, const struct model *m, const struct shard_conf *conf,
+                   int rank, struct shard_memory *out)
+{
+    const struct policy *row = p->policy;
+    size_t whole = (size_t)p->n_elem * sizeof(float);
+    size_t own = (size_t)plan_own_elems(p, rank) * sizeof(float);
+    size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
+    bool reads_master = conf->compute == DTYPE_F32 && !row->shard_optim;
+    *out = (struct shard_memory){.master = row->shard_optim ? own : whole,
+                                 .grad = row->shard_grads ? own : whole};
+    out->scratch = (size_t)scratch_elems(p) * sizeof(float);
+    out->state = out->master * (size_t)conf->n_states;
+    if (!row->shard_params && !reads_master)
+        out->copy = (size_t)p->n_elem * elem;
+    if (row->shard_params)
+        out->gathered = (size_t)plan_nested_elems(p, m, row->keep_after_forward) * elem + align;
+    if (row->shard_grads || conf->sync_each_batch)
+        out->unit_grads = (size_t)plan_nested_elems(p, m, false) * sizeof(float) + align;
+}
+
+size_t shard_bytes(const struct plan *p, const struct model *m, const struct shard_conf *conf,
+                   int rank)
+{
+    struct shard_memory z;
+    shard_measure(p, m, conf, rank, &z);
+    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch;
+}
+
+void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,
+                         int64_t accumulation, int64_t n_replicas, struct shard_traffic *out)
+{
+    const struct policy *row = p->policy;
+    double n = (double)p->n_elem, elem = (double)dtype_bytes(conf->compute);
+    double share = (double)(p->size - 1) / p->size, micro = (double)accumulation;
+    double across = (double)(n_replicas - 1) / (double)n_replicas;
+    double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
+    (void)m;
+    *out = (struct shard_traffic){.summed = sums * n * sizeof(float) * share};
+    /* an own part's all-reduce among the replicas: a sum and a gather */
+    out->summed += sums * 2 * n / p->size * sizeof(float) * across;
+    if (row->shard_params) {
+        /* enclosing units stay from forward to backward, the others are freed unless kept */
+        for (int u = 0; u < p->n_units; u++) {
+            bool once = row->keep_after_forward || p->unit[u].encloses;
+            out->gathered += (once ? 1 : 2) * micro * (double)p->unit[u].n_elem * elem * share;
+        }
+    } else if (row->shard_optim) {
+        out->gathered = n * elem * share;
+    } else {
+        out->gathered = n * sizeof(float) * share; /* the summed gradient */
+    }
+    out->sent = out->gathered + out->summed;
+}
