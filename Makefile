@@ -108,7 +108,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests faults demo test test-long check-san lint format info deps clean help
+.PHONY: all tests faults demo bench test test-long check-san lint format info deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
@@ -160,6 +160,26 @@ test: all tests faults
 test-long: all tests faults
 	STRETTO_LONG=1 sh tests/run.sh $(BUILD)
 
+# Ours, the bare matrix product and other people's programs on the same jobs, in turns.  Settings:
+# ROUNDS CASES PRECISIONS THREADS STEPS ISA, and where peers are: TORCH_VENV LLMC NANOGPT (folders).
+BENCH := $(BUILD)/bench/bench $(BUILD)/bench/gemm_peak
+bench: all $(BENCH)
+	@$(BUILD)/bench/bench stretto=./$(BUILD)/stretto gemm_peak=$(BUILD)/bench/gemm_peak \
+		rounds=$(ROUNDS) cases=$(CASES) precisions=$(PRECISIONS) threads=$(THREADS) \
+		steps=$(STEPS) isa=$(ISA) torch_venv=$(TORCH_VENV) llmc=$(LLMC) nanogpt=$(NANOGPT)
+
+BENCH_SOURCES := $(filter-out %/gemm_peak.c,$(wildcard tests/bench/*.c))
+BENCH_PARTS := $(filter $(BUILD)/base/%.o,$(PARTS))
+BENCH_CC = $(CC) $(CFLAGS_ALL) $(FLAGS_device) $(LDFLAGS) -o $@ $(filter %.c,$^) $(BENCH_PARTS)
+$(BUILD)/bench/bench: $(BENCH_SOURCES) tests/bench/bench.h $(BENCH_PARTS) $(BUILD)/parts
+	@mkdir -p $(@D)
+	$(call say,BENCH,$@)
+	$(Q)$(BENCH_CC) -lm
+$(BUILD)/bench/gemm_peak: tests/bench/gemm_peak.c $(BENCH_PARTS) $(BUILD)/parts
+	@mkdir -p $(@D)
+	$(call say,BENCH,$@)
+	$(Q)$(BENCH_CC) $(ONEDNN_LIBS) -fopenmp -lm
+
 # Unit tests under the sanitizers, in the debug variant's folder.
 ifneq ($(filter debug%,$(VARIANT)),)
 check-san: all tests
@@ -190,7 +210,7 @@ info:
 
 help:
 	@sed -n '1,/^-include/{/^#/s/^# \{0,1\}//p}' Makefile
-	@echo 'targets: all tests demo test test-long check-san lint format info deps clean'
+	@echo 'targets: all tests demo bench test test-long check-san lint format info deps clean'
 
 clean:
 	rm -rf build stretto stretto.tmp
