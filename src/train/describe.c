@@ -35,9 +35,9 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
                 r->plan->n_units, r->plan->n_units == 1 ? "" : "s");
     describe_data(r, out);
     const struct strategy *s = &r->strategy;
-    text_printf(out, "strategy %s%s%s (%s), %d rank%s", s->plugin ? s->plugin : "",
-                s->plugin ? ": " : "", s->policy->name, s->policy->summary, s->n_ranks,
-                s->n_ranks == 1 ? "" : "s");
+    bool named = s->plugin && *s->plugin;
+    text_printf(out, "strategy %s%s%s (%s), %d rank%s", named ? s->plugin : "", named ? ": " : "",
+                s->policy->name, s->policy->summary, s->n_ranks, s->n_ranks == 1 ? "" : "s");
     if (s->group_size != s->n_ranks)
         text_printf(out, ", sharded over groups of %d", s->group_size);
     text_printf(out, "\n");
