@@ -177,7 +177,7 @@ int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
     TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));
     TRY(job_read(j, "checkpoint", NULL, kind_checkpoint.opts, &c->ckpt));
     if (c->main.profile_steps.n != 2)
-        return job_error(j, "job", NULL, "profile_steps", "two numbers are needed: first, how many");
+        return job_error(j, "job", NULL, "profile_steps", "two numbers: the first step, how many");
     if (c->main.max_steps == OPT_AUTO_I64 && c->main.num_epochs == OPT_AUTO_I64)
         c->main.num_epochs = 1;
     return ERR_OK;

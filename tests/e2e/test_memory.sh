@@ -24,14 +24,16 @@ for ranks in 1 2 4; do
         "plugin=f plugin.f.fsdp_sharding_strategy=SHARD_GRAD_OP" \
         "plugin=f plugin.f.fsdp_sharding_strategy=FULL_SHARD" \
         "mixed_precision=bf16 plugin=f plugin.f.fsdp_sharding_strategy=FULL_SHARD"; do
-        overrides=$(echo "$keys" | sed 's/\([^ ]*=\)/strategy.\1/g; s/strategy\.plugin\.\([fd]\)/plugin.\1/g')
+        overrides=$(echo "$keys" | sed 's/\([^ ]*=\)/strategy.\1/g
+            s/strategy\.plugin\.\([fd]\)/plugin.\1/g')
         rm -rf "$T/run"
         # shellcheck disable=SC2086
         mpirun -n $ranks "$STRETTO" train "$T/job.ini" $overrides >"$T/.log" 2>&1
         line=$(grep '^memory' "$T/.log")
         peak=$(bytes "$(echo "$line" | sed 's/memory *\(.*\) a rank.*/\1/')")
         plan=$(bytes "$(echo "$line" | sed 's/.*peak, \(.*\) planned/\1/')")
-        awk -v a="${peak:-0}" -v b="${plan:-0}" 'BEGIN { exit !(b > 0 && a < 1.05 * b && a > 0.9 * b) }'
+        awk -v a="${peak:-0}" -v b="${plan:-0}" \
+            'BEGIN { exit !(b > 0 && a < 1.05 * b && a > 0.9 * b) }'
         ok $? "$ranks ranks, $keys: $line"
     done
 done
