@@ -134,7 +134,7 @@ void bench_kernels(const struct bench_conf *b, struct bench_outcome *o)
     size_t n_bytes;
     const struct json *root, *events = NULL;
     if (!o->kernel_skip[0]) {
-        const char *path = arena_printf(a, "%s/trace-00000.json", folder);
+        const char *path = arena_printf(a, "%s/profile_0.json", folder);
         if (file_read(path, (size_t)1 << 30, ERR_DATA, &bytes, &n_bytes) == ERR_OK &&
             json_parse(bytes, n_bytes, a, &root) == ERR_OK)
             events = json_get(root, "traceEvents");
