@@ -65,9 +65,10 @@ static double product_error(const struct matmul_ops *ops, void *state, const str
     return worst;
 }
 
-static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},     {3, 17, 31},
-                                    {13, 65, 33}, {96, 64, 128}, {97, 33, 257}, {100, 70, 300},
-                                    {2, 1030, 5}, {130, 40, 520}};
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},     {3, 17, 31},
+                                    {13, 65, 33}, {96, 64, 128},  {97, 33, 257}, {100, 70, 300},
+                                    {2, 1030, 5}, {130, 40, 520}, {1, 1, 70},    {70, 1, 1},
+                                    {1, 40, 33},  {130, 1, 520}};
 
 static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
 {

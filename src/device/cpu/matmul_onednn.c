@@ -1,5 +1,6 @@
 /* Matrix products by oneDNN 2.x or 3.x, plain row-major layouts.  A primitive is made once a
- * shape and kept; its scratchpad is one buffer of ours, as large as the largest wants. */
+ * shape and kept; its scratchpad is one buffer of ours, as large as the largest wants.  Vectors
+ * with gaps are copied behind it without them, because oneDNN 3.7 overlooks the gaps. */
 #ifdef HAVE_ONEDNN
 #include "device/cpu/cpu.h"
 
@@ -19,6 +20,7 @@ struct entry {
     struct gemm g;
     dnnl_primitive_t prim;
     dnnl_memory_t a, b, c, bias, pad;
+    size_t dense; /* where in the scratchpad the vector is without its gaps */
     struct entry *next;
 };
 
@@ -107,10 +109,11 @@ static const_desc desc_ref(const desc *d)
     return *d;
 }
 
-static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4],
-                      bool bias, const_dnnl_primitive_attr_t attr)
+static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4], bool bias,
+                      const_dnnl_primitive_attr_t attr)
 {
-    DNNL(dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], bias ? d[3] : NULL, d[2], attr));
+    DNNL(
+        dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], bias ? d[3] : NULL, d[2], attr));
 }
 
 static void append_sum(dnnl_post_ops_t ops)
@@ -142,8 +145,8 @@ static const_desc desc_ref(const desc *d)
     return d;
 }
 
-static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4],
-                      bool bias, const_dnnl_primitive_attr_t attr)
+static void prim_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const desc d[4], bool bias,
+                      const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t op;
     DNNL(dnnl_matmul_desc_init(&op, &d[0], &d[1], bias ? &d[3] : NULL, &d[2]));
@@ -194,12 +197,44 @@ static void grow_pad(struct onednn *d, size_t n_bytes)
     d->pad_bytes = n_bytes;
 }
 
+/* Vectors with gaps that oneDNN 3.7's AVX-512 kernels read or write as if dense, without an error:
+ * A of one row, C of one column.  B is safe. */
+static bool gaps_in_a(const struct gemm *g)
+{
+    return g->M == 1 && g->K > 1 && g->a_trans && g->lda > 1;
+}
+
+static bool gaps_in_c(const struct gemm *g)
+{
+    return g->N == 1 && g->M > 1 && g->ldc > 1;
+}
+
+static size_t a_size(const struct gemm *g)
+{
+    return g->bf16 ? 2 : 4;
+}
+
+static size_t c_size(const struct gemm *g)
+{
+    return g->bf16 && !g->accumulate ? 2 : 4;
+}
+
+/* n elements of `size` bytes that lie from_ld and to_ld elements apart. */
+static void copy_vector(void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t n,
+                        size_t size)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to + (size_t)(i * to_ld) * size,
+               (const char *)from + (size_t)(i * from_ld) * size, size);
+}
+
 static void entry_make(struct onednn *d, struct entry *e, const struct gemm *g)
 {
+    int64_t lda = gaps_in_a(g) ? 1 : g->lda, ldc = gaps_in_c(g) ? 1 : g->ldc;
     const dnnl_dims_t da = {g->M, g->K}, db = {g->K, g->N}, dc = {g->M, g->N};
-    const dnnl_dims_t sa = {g->a_trans ? 1 : g->lda, g->a_trans ? g->lda : 1};
+    const dnnl_dims_t sa = {g->a_trans ? 1 : lda, g->a_trans ? lda : 1};
     const dnnl_dims_t sb = {g->b_trans ? 1 : g->ldb, g->b_trans ? g->ldb : 1};
-    const dnnl_dims_t sc = {g->ldc, 1};
+    const dnnl_dims_t sc = {ldc, 1};
     const dnnl_dims_t dv = {1, g->N}, sv = {g->N, 1};
     dnnl_data_type_t in = g->bf16 ? dnnl_bf16 : dnnl_f32;
     desc md[4];
@@ -212,7 +247,11 @@ static void entry_make(struct onednn *d, struct entry *e, const struct gemm *g)
     prim_desc(&pd, d->engine, md, g->bias != NULL, attr);
     DNNL(dnnl_primitive_create(&e->prim, pd));
     const_desc pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    grow_pad(d, desc_bytes(pad));
+    e->dense = (desc_bytes(pad) + 63) / 64 * 64;
+    size_t n_dense = gaps_in_a(g) ? (size_t)g->K * a_size(g) : 0;
+    if (gaps_in_c(g))
+        n_dense = (size_t)g->M * c_size(g);
+    grow_pad(d, e->dense + n_dense);
     e->pad = memory_make(d, pad);
     e->a = memory_make(d, desc_ref(&md[0]));
     e->b = memory_make(d, desc_ref(&md[1]));
@@ -289,9 +328,15 @@ static void onednn_run(void *state, const struct gemm *g, const void *A, const v
     bool small = (double)g->M * (double)g->N * (double)g->K < 1e6;
     omp_set_num_threads(small ? 1 : d->n_threads);
     struct entry *e = find(d, g);
-    handle_set(e->a, A);
+    bool a_gaps = gaps_in_a(g), c_gaps = gaps_in_c(g);
+    char *dense = a_gaps || c_gaps ? (char *)d->pad + e->dense : NULL;
+    if (a_gaps)
+        copy_vector(dense, 1, A, g->lda, g->K, a_size(g));
+    if (c_gaps && g->accumulate)
+        copy_vector(dense, 1, C, g->ldc, g->M, c_size(g));
+    handle_set(e->a, a_gaps ? dense : A);
     handle_set(e->b, B);
-    handle_set(e->c, C);
+    handle_set(e->c, c_gaps ? dense : C);
     handle_set(e->pad, d->pad);
     if (g->bias)
         handle_set(e->bias, g->bias);
@@ -302,6 +347,8 @@ static void onednn_run(void *state, const struct gemm *g, const void *A, const v
                                     {DNNL_ARG_BIAS, e->bias}};
     DNNL(dnnl_primitive_execute(e->prim, d->stream, g->bias ? 5 : 4, args));
     DNNL(dnnl_stream_wait(d->stream));
+    if (c_gaps)
+        copy_vector(C, g->ldc, dense, 1, g->M, c_size(g));
 }
 
 static size_t onednn_bytes(const void *state)
