@@ -6,7 +6,8 @@
 #
 # Installs a minimal system with debootstrap from the mirror that this machine's apt uses, puts a
 # clone of this repository's last commit in it, and make, without which nobody types make.
-# Prints a line PASS or FAIL with the seconds for every command; the last lines of what failed.
+# Prints a line PASS or FAIL with the seconds for every command; of what failed the last lines, and
+# the name of the file under TMPDIR in which all of its output stays.
 # Needs root, debootstrap, 2 GB under TMPDIR.  MIRROR and KEYRING (environment) override what apt
 # says; KEEP=1 leaves the folder there.
 set -u
@@ -54,6 +55,17 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+# The log goes with the chroot, but what failed may take minutes to fail once more.
+keep_log() {
+    local kept
+    if kept=$(mktemp "${TMPDIR:-/tmp}/chroot-$suite.XXXXXX.log") && cp "$log" "$kept"; then
+        chmod 644 "$kept"
+        echo "     full log: $kept"
+    else
+        echo "chroot.sh: could not keep the full log" >&2
+    fi
+}
+
 failed=0
 # timed NAME COMMAND…: one line of result
 timed() {
@@ -65,6 +77,7 @@ timed() {
     else
         echo "FAIL $suite: $name ($((SECONDS - start)) s)"
         tail -40 "$log" | sed 's/^/     | /'
+        keep_log
         failed=1
         return 1
     fi
