@@ -7,8 +7,8 @@
 static void print_counters(const struct ckpt *k, struct text *t)
 {
     static const char *const words[] = {
-        "model",   "strategy", "optimizer",    "world",        "step", "epoch",  "index",
-        "samples", "tokens",   "micro_global", "accumulation", "seed", "run_id", NULL};
+        "name",  "model",   "strategy", "optimizer",    "world",        "step", "epoch",
+        "index", "samples", "tokens",   "micro_global", "accumulation", "seed", "run_id", NULL};
     for (const char *const *w = words; *w; w++) {
         const struct json *v = json_get(ckpt_meta(k), *w);
         if (v && v->text)

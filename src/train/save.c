@@ -22,6 +22,8 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
                 (long long)r->batching.micro_global, (long long)r->batching.accumulation,
                 r->comm->size, (long long)r->conf.model.seed);
     text_json_string(t, run_id);
+    text_printf(t, ",\"name\":");
+    text_json_string(t, r->conf.main.name);
     text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->strategy.policy->name,
                 r->conf.optim_ops->name);
     text_json_string(t, r->conf.family->name);

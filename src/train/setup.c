@@ -183,7 +183,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     int n_ranks = plan_ranks ? plan_ranks : c->size;
     TRY(run_conf_read(j, a, &r->conf));
     if (purpose == RUN_TRAIN)
-        TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? plan_ranks : c->node_size, a,
+        TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? 0 : c->node_size, a,
                             &r->strategy));
     else
         strategy_whole(n_ranks, &r->strategy);

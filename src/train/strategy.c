@@ -170,9 +170,13 @@ static int use_fsdp(const struct run_conf *c, const struct plugin *p, int node_s
     return ERR_OK;
 }
 
-static int check_ranks(const struct run_conf *c, int n_ranks)
+static int check_ranks(const struct run_conf *c, int n_ranks, int node_size)
 {
     const struct strategy_conf *s = &c->strategy;
+    int n_nodes = node_size > 0 ? (n_ranks + node_size - 1) / node_size : 0;
+    if (n_nodes > 0 && s->num_machines != OPT_AUTO_I64 && s->num_machines != n_nodes)
+        return job_error(c->job, "strategy", NULL, "num_machines", "%d node%s started", n_nodes,
+                         n_nodes == 1 ? " was" : "s were");
     if (s->num_processes != OPT_AUTO_I64 && s->num_processes != n_ranks)
         return job_error(c->job, "strategy", NULL, "num_processes",
                          "%d rank%s started: say mpirun -n %lld stretto …, or srun --mpi=pmix -n "
@@ -201,7 +205,7 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
     const struct plugin *p;
     int n;
     strategy_whole(n_ranks, out);
-    TRY(check_ranks(c, n_ranks));
+    TRY(check_ranks(c, n_ranks, node_size));
     TRY(read_plugins(c->job, a, &plugins, &n));
     TRY(find_plugin(c, plugins, n, &p));
     struct plugin *dflt = arena_alloc(a, sizeof *dflt);
@@ -219,7 +223,7 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
         return ERR_OK;
     out->plugin = p->name ? p->name : "";
     if (p->type == PLUGIN_FSDP)
-        return use_fsdp(c, p, node_size, a, out);
+        return use_fsdp(c, p, node_size > 0 ? node_size : n_ranks, a, out);
     static const char *const stages[] = {"ZERO_0", "ZERO_1", "ZERO_2", "ZERO_3"};
     out->policy = policy_find(stages[p->deepspeed.stage]);
     return ERR_OK;

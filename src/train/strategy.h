@@ -10,7 +10,7 @@ struct strategy {
     const char *plugin;      /* name of the [plugin.NAME] in use, "" for [plugin]; NULL: none */
 };
 
-/* What the job asks for on n_ranks, node_size of them on a node.  ERR_USAGE with a hint where they
+/* What the job asks for on n_ranks, node_size of them on a node (0: not known).  ERR_USAGE with a hint where they
  * do not fit.  Reads every plugin section, so that those that rest are checked too.  Local. */
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out);

@@ -70,11 +70,21 @@ job; train "a dtype that does not exist yet" 2 "mixed_precision" strategy.mixed_
 job; train "a strategy that does not exist yet" 2 "distributed_type" strategy.distributed_type=TPU
 job; train "num_processes on one rank" 2 "mpirun -n 4" strategy.num_processes=4
 job; train "num_processes on one rank names srun" 2 "srun --mpi=pmix" strategy.num_processes=4
+job; train "num_machines on one node" 2 "1 node was started" strategy.num_machines=2
 job; train "a plugin that is not there" 2 "plugin.none" strategy.plugin=none
 job; train "a scheduler that ends before its warm-up" 2 "total_num_steps" \
     scheduler.warmup_num_steps=9 scheduler.total_num_steps=5
 job "[plugin.full]" "type = fsdp" "fsdp_sharding_stratgy = FULL_SHARD"
 train "a wrong key of a plugin that rests" 2 "fsdp_sharding_strategy"
+job "[plugin.z]" "type = deepspeed"
+train "FSDP with a plugin of DeepSpeed" 2 "distributed_type = FSDP" strategy.distributed_type=FSDP \
+    strategy.plugin=z
+train "a stage that ZeRO has not" 2 "zero_optimization.stage = 4" \
+    plugin.z.zero_optimization.stage=4
+job "[plugin.f]" "type = fsdp" "fsdp_transformer_layer_cls_to_wrap = Blok"
+train "a class that the model has not" 2 "its classes are GPT2" strategy.plugin=f
+job "[plugin.f]" "type = fsdp" "fsdp_sharding_strategy = HYBRID_SHARD" "dp_shard_size = 2"
+train "groups larger than the world" 2 "dp_shard_size = 2" strategy.plugin=f
 job "[optimizer]" "type = SGD" "betas = 0.9, 0.99"
 train "a key of another optimizer" 2 "betas"
 job; train "a vocabulary below the data's" 2 "vocab_size" model.vocab_size=10
