@@ -7,10 +7,10 @@ struct strategy {
     const struct policy *policy;
     struct wrap wrap;
     int n_ranks, group_size; /* group_size ranks share a copy of what is sharded */
-    const char *plugin;      /* name of the [plugin.NAME] in use, "" for [plugin]; NULL: none */
+    const char *plugin;      /* name of the plugin in use, "" for [plugin]; NULL: none */
 };
 
-/* What the job asks for on n_ranks, node_size of them on a node (0: not known).  ERR_USAGE with a hint where they
+    const char *plugin;      /* name of the plugin in use, "" for [plugin]; NULL: none */
  * do not fit.  Reads every plugin section, so that those that rest are checked too.  Local. */
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out);
