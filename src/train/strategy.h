@@ -10,8 +10,9 @@ struct strategy {
     const char *plugin;      /* name of the plugin in use, "" for [plugin]; NULL: none */
 };
 
-    const char *plugin;      /* name of the plugin in use, "" for [plugin]; NULL: none */
- * do not fit.  Reads every plugin section, so that those that rest are checked too.  Local. */
+/* What the job asks for on n_ranks, node_size of them on a node (0: not known).  ERR_USAGE with a
+ * hint where they do not fit.  Reads every plugin section, so that those that rest are checked too.
+ * Local. */
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out);
 
