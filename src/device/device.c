@@ -26,9 +26,7 @@ const struct kernels *device_kernels(const struct device *dev, enum dtype comput
 
 const struct kernels *device_null_kernels(const struct device *dev, enum dtype compute)
 {
-    return compute == DTYPE_F32    ? &dev->null_f32
-           : compute == DTYPE_BF16 ? &dev->null_bf16
-                                   : NULL;
+    return compute == DTYPE_F32 ? &dev->null_f32 : compute == DTYPE_BF16 ? &dev->null_bf16 : NULL;
 }
 
 const char *device_describe(const struct device *dev, char *buf, size_t cap)

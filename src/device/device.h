@@ -44,10 +44,10 @@ struct rope {
 
 struct adamw {
     float lr, eps, weight_decay;
-    double beta1, beta2; /* fp64: 1 - 0.999f is wrong in its fifth digit */
-    float grad_scale;                /* multiplies the gradient: clipping */
-    float correction1, correction2;  /* 1 - beta^t */
-    bool decoupled;                  /* AdamW; false: decay is added to the gradient (Adam) */
+    double beta1, beta2;            /* fp64: 1 - 0.999f is wrong in its fifth digit */
+    float grad_scale;               /* multiplies the gradient: clipping */
+    float correction1, correction2; /* 1 - beta^t */
+    bool decoupled;                 /* AdamW; false: decay is added to the gradient (Adam) */
 };
 
 struct sgd {
@@ -79,9 +79,9 @@ struct device {
     const char *name; /* "cpu" */
     const struct memory_ops *mem;
     int n_threads;
-    int isa;              /* instruction set in use, see device_isa_name(); equal on all ranks */
-    struct matmul *matmul;        /* owned: the matrix product library's state */
-    const struct kernels *f32, *bf16; /* for isa */
+    int isa;               /* instruction set in use, see device_isa_name(); equal on all ranks */
+    struct matmul *matmul; /* owned: the matrix product library's state */
+    const struct kernels *f32, *bf16;   /* for isa */
     struct kernels null_f32, null_bf16; /* do nothing, same sizes: for a dry run */
 };
 
@@ -98,8 +98,8 @@ struct stream {
 int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **out);
 void device_close(struct device **dev);
 
-int device_isa_best(void);                 /* of this machine and build.  Local. */
-const char *device_isa_name(int isa);      /* "avx512", "avx2", "base".  Local. */
+int device_isa_best(void);            /* of this machine and build.  Local. */
+const char *device_isa_name(int isa); /* "avx512", "avx2", "base".  Local. */
 /* One line about it, written into buf; returns buf.  Local. */
 const char *device_describe(const struct device *dev, char *buf, size_t cap);
 /* Whether products of bf16 are the library's own; else both sides are widened by tiles and

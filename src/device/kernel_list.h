@@ -20,13 +20,13 @@ KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, fl
 /* sum = x + residual (residual NULL: sum is not written and x is normalised), then
  * y = (sum - mean) rstd w + b over rows of C; mean, rstd (rows) are kept for backward.  b or NULL.
  * Source: Ba et al. 2016, arXiv:1607.06450. */
-KERNEL(layernorm_forward, (struct stream * s, void *y, void *sum, float *mean, float *rstd,
-                           const void *x, const void *residual, const void *w, const void *b,
-                           int64_t rows, int64_t C, float eps))
+KERNEL(layernorm_forward,
+       (struct stream * s, void *y, void *sum, float *mean, float *rstd, const void *x,
+        const void *residual, const void *w, const void *b, int64_t rows, int64_t C, float eps))
 /* dx adds (the residual stream's gradient is already there); dw, db add, or NULL. x is the sum. */
-KERNEL(layernorm_backward, (struct stream * s, void *dx, float *dw, float *db, const void *dy,
-                            const void *x, const void *w, const float *mean, const float *rstd,
-                            int64_t rows, int64_t C))
+KERNEL(layernorm_backward,
+       (struct stream * s, void *dx, float *dw, float *db, const void *dy, const void *x,
+        const void *w, const float *mean, const float *rstd, int64_t rows, int64_t C))
 
 /* The same with y = sum rstd w, rstd = 1 / sqrt(mean(sum²) + eps).
  * Source: Zhang & Sennrich 2019, arXiv:1910.07467. */
@@ -66,8 +66,8 @@ KERNEL(attention_backward, (struct stream * s, const struct attention *a, void *
                             const void *q, const void *k, const void *v, void *scratch))
 
 /* y = x kept / (1 - p), else 0; y may be x.  n = elements of a sample.  Its own backward. */
-KERNEL(dropout, (struct stream * s, void *y, const void *x, const struct dropout *d, int64_t B,
-                 int64_t n))
+KERNEL(dropout,
+       (struct stream * s, void *y, const void *x, const struct dropout *d, int64_t B, int64_t n))
 
 KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
 /* y = x in the compute dtype, rounded to nearest even. */
@@ -99,7 +99,7 @@ KERNEL(sgd, (struct stream * s, float *p, float *momentum, const float *g, void 
              int64_t n_elem, const struct sgd *h)) /* momentum NULL where h->momentum is 0 */
 /* Elements first … first + n_elem - 1 of a tensor by its init rule. */
 KERNEL_F32(fill, (struct stream * s, float *p, const struct init_rule *rule, struct rng_key key,
-              int64_t first, int64_t n_elem))
+                  int64_t first, int64_t n_elem))
 #ifdef KERNEL_F32_IS_KERNEL
 #undef KERNEL_F32
 #undef KERNEL_F32_IS_KERNEL

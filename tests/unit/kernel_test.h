@@ -83,9 +83,8 @@ static inline void one_device(const char *what, int isa, int n, bool plain,
 {
     struct device *d;
     char name[160];
-    snprintf(name, sizeof name, "%s: %s, %s, %d thread%s, %s product", what,
-             dtype_name(test_dtype), device_isa_name(isa), n, n > 1 ? "s" : "",
-             plain ? "plain" : "best");
+    snprintf(name, sizeof name, "%s: %s, %s, %d thread%s, %s product", what, dtype_name(test_dtype),
+             device_isa_name(isa), n, n > 1 ? "s" : "", plain ? "plain" : "best");
     TEST (name) {
         int rc = device_open_cpu(n, isa, plain ? "plain" : "auto", &d);
         CHECK(rc == ERR_OK);

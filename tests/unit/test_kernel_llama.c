@@ -43,7 +43,8 @@ static void check_rms_forward(struct stream *s, int64_t rows, int64_t C, const s
     free(want), free(want_sum), free(want_rstd);
 }
 
-/* y_i = x_i r w_i with r = (Σ x² / C + eps)^(-1/2), so dx_i = r (g_i - x_i r² Σ g x / C), g = dy w */
+/* y_i = x_i r w_i with r = (Σ x² / C + eps)^(-1/2), so with g = dy w
+ * dx_i = r (g_i - x_i r² Σ g x / C). */
 static void check_rms_backward(struct stream *s, int64_t rows, int64_t C, const struct rms_data *d)
 {
     int64_t n = rows * C;

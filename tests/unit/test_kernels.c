@@ -366,8 +366,14 @@ static void casts(struct stream *s)
 /* The copy is the new p, rounded; and p does not notice it. */
 static void copies(struct stream *s)
 {
-    struct adamw a = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3f, .grad_scale = 0.7f,
-                      .correction1 = 0.19f, .correction2 = 0.01f, .decoupled = true};
+    struct adamw a = {.lr = 0.1f,
+                      .beta1 = 0.9,
+                      .beta2 = 0.99,
+                      .eps = 1e-3f,
+                      .grad_scale = 0.7f,
+                      .correction1 = 0.19f,
+                      .correction2 = 0.01f,
+                      .decoupled = true};
     struct sgd plain = {.lr = 0.1f, .grad_scale = 0.5f}, h = plain;
     h.momentum = 0.9f;
     for (int i = 0; i < N_LENGTHS; i++) {

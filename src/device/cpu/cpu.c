@@ -16,10 +16,8 @@ extern const struct cpu_build cpu_build_avx2, cpu_build_avx512;
 #endif
 
 static const char *const isa_names[] = {
-    [CPU_ISA_BASE] = "base",
-    [CPU_ISA_AVX2] = "avx2",
-    [CPU_ISA_AVX512] = "avx512",
-    [CPU_ISA_AVX512_BF16] = "avx512_bf16",
+    [CPU_ISA_BASE] = "base",     [CPU_ISA_AVX2] = "avx2",
+    [CPU_ISA_AVX512] = "avx512", [CPU_ISA_AVX512_BF16] = "avx512_bf16",
     [CPU_ISA_AMX] = "amx",
 };
 
@@ -134,15 +132,15 @@ static void cpu_to_device(struct stream *s, void *dev, const void *host, size_t 
 /* One core cannot write as fast as the memory takes it. */
 static void cpu_zero(struct stream *s, void *dev, size_t n_bytes)
 {
-    enum { PIECE = 1 << 20 };
-    if (n_bytes < 2 * PIECE) {
+    const size_t piece = (size_t)1 << 20;
+    if (n_bytes < 2 * piece) {
         if (n_bytes)
             memset(dev, 0, n_bytes);
         return;
     }
 #pragma omp parallel for schedule(static) num_threads(s->dev->n_threads)
-    for (size_t at = 0; at < n_bytes; at += PIECE)
-        memset((char *)dev + at, 0, n_bytes - at < PIECE ? n_bytes - at : PIECE);
+    for (size_t at = 0; at < n_bytes; at += piece)
+        memset((char *)dev + at, 0, n_bytes - at < piece ? n_bytes - at : piece);
 }
 
 static const struct memory_ops cpu_memory = {

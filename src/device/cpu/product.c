@@ -6,7 +6,7 @@
 
 /* TILE_N and TILE_M rows and columns of C at a time, sums over TILE_K at a time. */
 enum { TILE_M = 256, TILE_N = 512, TILE_K = 1024 };
-enum { TILE_FLOATS = TILE_M * TILE_K + TILE_N * TILE_K + TILE_M * TILE_N };
+enum { A_FLOATS = TILE_M * TILE_K, B_FLOATS = TILE_N * TILE_K, C_FLOATS = TILE_M * TILE_N };
 
 struct widening {
     struct device *dev;
@@ -22,12 +22,11 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* to = the tile at (i, j) of x, whose rows lie ld apart; its own rows are cols long. */
-static void widen_tile(const struct widening *w, float *to, const uint16_t *x, int64_t ld,
-                       int64_t rows, int64_t cols)
+/* A tile, its rows behind each other, from rows that lie ld apart. */
+static void widen(const struct widening *w, const struct cpu_rows *tile)
 {
-    struct cpu_rows r = {
-        .from = x, .to = to, .rows = rows, .cols = cols, .from_ld = ld, .to_ld = cols};
+    struct cpu_rows r = *tile;
+    r.to_ld = r.cols;
     w->build->widen(&r, w->dev->n_threads);
 }
 
@@ -38,14 +37,18 @@ static void tile_product(const struct widening *w, struct gemm *t, int64_t i0, i
     float *to = g->accumulate ? (float *)w->C + i0 * g->ldc + j0 : w->c;
     for (int64_t k0 = 0; k0 < g->K; k0 += TILE_K) {
         t->K = smaller(TILE_K, g->K - k0);
-        if (g->a_trans)
-            widen_tile(w, w->a, w->A + k0 * g->lda + i0, g->lda, t->K, t->M);
-        else
-            widen_tile(w, w->a, w->A + i0 * g->lda + k0, g->lda, t->M, t->K);
-        if (g->b_trans)
-            widen_tile(w, w->b, w->B + j0 * g->ldb + k0, g->ldb, t->N, t->K);
-        else
-            widen_tile(w, w->b, w->B + k0 * g->ldb + j0, g->ldb, t->K, t->N);
+        const uint16_t *a = w->A + (g->a_trans ? k0 * g->lda + i0 : i0 * g->lda + k0);
+        const uint16_t *b = w->B + (g->b_trans ? j0 * g->ldb + k0 : k0 * g->ldb + j0);
+        widen(w, &(struct cpu_rows){.from = a,
+                                    .to = w->a,
+                                    .rows = g->a_trans ? t->K : t->M,
+                                    .cols = g->a_trans ? t->M : t->K,
+                                    .from_ld = g->lda});
+        widen(w, &(struct cpu_rows){.from = b,
+                                    .to = w->b,
+                                    .rows = g->b_trans ? t->N : t->K,
+                                    .cols = g->b_trans ? t->K : t->N,
+                                    .from_ld = g->ldb});
         t->lda = g->a_trans ? t->M : t->K;
         t->ldb = g->b_trans ? t->K : t->N;
         t->accumulate = g->accumulate || k0 > 0;
@@ -80,7 +83,7 @@ static void run_widened(const struct widening *w)
 static float *tiles(struct matmul *m)
 {
     if (!m->tiles) {
-        m->tile_bytes = TILE_FLOATS * sizeof(float);
+        m->tile_bytes = (size_t)(A_FLOATS + B_FLOATS + C_FLOATS) * sizeof(float);
         if (posix_memalign(&m->tiles, 4096, m->tile_bytes) != 0)
             FATAL("out of memory for %zu bytes of widened tiles", m->tile_bytes);
     }
@@ -93,7 +96,7 @@ void cpu_product(struct device *dev, const struct gemm *g, const void *A, const 
     const struct cpu_build *build = cpu_build(dev->isa);
     REQUIRE(!g->bias || !g->accumulate);
     if (g->bf16 && !device_native_bf16(dev)) {
-        float *a = tiles(m), *b = a + TILE_M * TILE_K, *c = b + TILE_N * TILE_K;
+        float *a = tiles(m), *b = a + A_FLOATS, *c = b + B_FLOATS;
         struct widening w = {dev, build, g, A, B, C, a, b, c};
         run_widened(&w);
         return;

@@ -23,7 +23,7 @@ struct scratch {
 static size_t scratch_floats(const struct attention *a)
 {
     int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
-    return (size_t)(2 * a->D * Tp + 4 * Tp * Dp + 3 * BLOCK_ROWS * (Dp + Tp) + BLOCK_ROWS);
+    return (size_t)(2 * a->D * Tp + 4 * Tp * Dp + BLOCK_ROWS * (3 * (Dp + Tp) + 1));
 }
 
 size_t FN(attention_scratch)(const struct attention *a, int n_threads)

@@ -24,7 +24,7 @@ static inline uint16_t bf16_narrow(float f)
     return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : up);
 }
 
-/* Compilers widen and shorten whole vectors by halves, through memory. */
+/* Compilers widen a whole vector by halves. */
 static inline vf bf16_load(const uint16_t *p)
 {
     vh h;
@@ -36,18 +36,4 @@ static inline vf bf16_load(const uint16_t *p)
 #else
     return (vf)(__builtin_convertvector(h, vw) << 16);
 #endif
-}
-
-static inline void bf16_store(uint16_t *p, vf v)
-{
-    vw u = (vw)v;
-    vw up = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-    vw is_nan = (vw)((u & 0x7FFFFFFFu) > 0x7F800000u);
-    vw out = (up & ~is_nan) | (((u >> 16) | 0x40u) & is_nan);
-#if defined __AVX512F__
-    vh h = (vh)_mm512_cvtepi32_epi16((__m512i)out);
-#else
-    vh h = __builtin_convertvector(out, vh);
-#endif
-    memcpy(p, &h, sizeof h);
 }

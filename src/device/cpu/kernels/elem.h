@@ -26,13 +26,11 @@ typedef uint16_t elem;
 #define get(x) bf16_widen(x)
 #define put(x) bf16_narrow(x)
 #define elem_load(p) bf16_load(p)
-#define elem_store(p, v) bf16_store((p), (v))
 #else
 typedef float elem;
 #define get(x) (x)
 #define put(x) (x)
 #define elem_load(p) vf_load(p)
-#define elem_store(p, v) vf_store((p), (v))
 #endif
 
 /* Sums over a row: their bits depend on its values and length only. */

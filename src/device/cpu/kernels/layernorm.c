@@ -6,7 +6,7 @@ static float row_deviation(const elem *x, int64_t n, float mean)
 {
     vf a = vf_set1(0.0f), b = a, mu = vf_set1(mean);
     int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL) {
+    for (; i + VL2 <= n; i += VL2) {
         vf u = elem_load(x + i) - mu, v = elem_load(x + i + VL) - mu;
         a = vf_fma(u, u, a);
         b = vf_fma(v, v, b);

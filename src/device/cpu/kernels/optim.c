@@ -7,9 +7,10 @@ struct adamw_terms {
 };
 
 /* Whether there is a copy is a constant in each use of this loop. */
-static inline __attribute__((always_inline)) void
-adamw_range(const struct stream *s, float *p, float *m, float *v, const float *g, elem *copy,
-            int64_t n_elem, const struct adamw_terms *h)
+static inline __attribute__((always_inline)) void adamw_range(const struct stream *s, float *p,
+                                                              float *m, float *v, const float *g,
+                                                              elem *copy, int64_t n_elem,
+                                                              const struct adamw_terms *h)
 {
     struct adamw_terms t = *h;
 #pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))

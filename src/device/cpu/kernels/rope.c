@@ -21,7 +21,8 @@ void FN(rope)(struct stream *s, void *x, const float *table, const struct rope *
     REQUIRE(r->D % 2 == 0);
     float side = r->inverse ? -1.0f : 1.0f;
     elem *to = x;
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, r->B *r->T *r->n_head *r->D))
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(threads_for(s, r->B * r->T * r->n_head * r->D))
     for (int64_t i = 0; i < r->B * r->T; i++)
         for (int64_t h = 0; h < r->n_head; h++) {
             elem *at = to + i * r->stride + h * r->D;

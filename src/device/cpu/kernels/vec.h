@@ -7,7 +7,7 @@
 #if defined __AVX512F__
 #include <immintrin.h>
 typedef __m512 vf;
-enum { VL = 16 };
+enum { VL = 16, VL2 = 2 * VL };
 #define vf_fma(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define vf_set1(a) _mm512_set1_ps(a)
 #define vf_load(p) _mm512_loadu_ps(p)
@@ -17,7 +17,7 @@ typedef __m512i vu;
 #elif defined __AVX2__ && defined __FMA__
 #include <immintrin.h>
 typedef __m256 vf;
-enum { VL = 8 };
+enum { VL = 8, VL2 = 2 * VL };
 #define vf_fma(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define vf_set1(a) _mm256_set1_ps(a)
 #define vf_load(p) _mm256_loadu_ps(p)
@@ -26,7 +26,7 @@ typedef __m256i vu;
 #define vu_mul(a, b) _mm256_mul_epu32((a), (b))
 #else
 typedef float vf __attribute__((vector_size(16)));
-enum { VL = 4 };
+enum { VL = 4, VL2 = 2 * VL };
 static inline vf vf_set1(float a)
 {
     return (vf){a, a, a, a};
@@ -47,7 +47,7 @@ typedef __m128i vu;
 #define vu_mul(a, b) _mm_mul_epu32((a), (b))
 #else
 typedef uint64_t vu __attribute__((vector_size(16)));
-#define vu_mul(a, b) (((a) & 0xFFFFFFFFu) * ((b) & 0xFFFFFFFFu))
+#define vu_mul(a, b) (((a)&0xFFFFFFFFu) * ((b)&0xFFFFFFFFu))
 #endif
 #ifdef __aarch64__
 #include <arm_neon.h>

@@ -32,7 +32,7 @@ static double block_squares(const float *g, int64_t n)
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) {
             vf8 v;
-            memcpy(&v, g + i + 8 * k, sizeof v);
+            memcpy(&v, g + i + (ptrdiff_t)8 * k, sizeof v);
             vd8 w = __builtin_convertvector(v, vd8);
             acc[k] += w * w;
         }
@@ -70,7 +70,7 @@ static void fill_range(float *p, const struct init_rule *rule, struct rng_key ke
 }
 
 void ISA_FN(fill)(struct stream *s, float *p, const struct init_rule *rule, struct rng_key key,
-              int64_t first, int64_t n_elem)
+                  int64_t first, int64_t n_elem)
 {
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
     for (int64_t i = 0; i < n_elem; i += FILL_CHUNK)

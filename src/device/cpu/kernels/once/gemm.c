@@ -110,7 +110,7 @@ static void row_block(const struct gemm *g, const struct pack *p, float *C, int6
 }
 
 void ISA_FN(gemm)(const struct gemm *g, const float *A, const float *B, float *C, void *work,
-              int n_threads)
+                  int n_threads)
 {
     float *b = work;
     int n = (double)g->M * (double)g->N * (double)g->K < 1e6 ? 1 : n_threads;
