@@ -161,12 +161,14 @@ test-long: all tests faults
 	STRETTO_LONG=1 sh tests/run.sh $(BUILD)
 
 # Ours, the bare matrix product and other people's programs on the same jobs, in turns.  Settings:
-# ROUNDS CASES PRECISIONS THREADS STEPS ISA, and where peers are: TORCH_VENV LLMC NANOGPT (folders).
+# ROUNDS CASES PRECISIONS PROGRAMS THREADS STEPS ISA, and where peers are: TORCH_VENV LLMC
+# NANOGPT (folders).
 BENCH := $(BUILD)/bench/bench $(BUILD)/bench/gemm_peak
 bench: all $(BENCH)
 	@$(BUILD)/bench/bench stretto=./$(BUILD)/stretto gemm_peak=$(BUILD)/bench/gemm_peak \
-		rounds=$(ROUNDS) cases=$(CASES) precisions=$(PRECISIONS) threads=$(THREADS) \
-		steps=$(STEPS) isa=$(ISA) torch_venv=$(TORCH_VENV) llmc=$(LLMC) nanogpt=$(NANOGPT)
+		rounds=$(ROUNDS) cases=$(CASES) precisions=$(PRECISIONS) programs=$(PROGRAMS) \
+		threads=$(THREADS) steps=$(STEPS) isa=$(ISA) torch_venv=$(TORCH_VENV) \
+		llmc=$(LLMC) nanogpt=$(NANOGPT)
 
 BENCH_SOURCES := $(filter-out %/gemm_peak.c,$(wildcard tests/bench/*.c))
 BENCH_PARTS := $(filter $(BUILD)/base/%.o,$(PARTS))

@@ -18,8 +18,10 @@ static const struct {
     {"rounds", "turns that everybody takes, 1 to 32 (3)"},
     {"cases", "some of them, separated by commas (all)"},
     {"precisions", "fp32, bf16 or both (fp32,bf16)"},
+    {"programs",
+     "the peers to run, of torch-debian torch-eager torch-compiled llm.c nanoGPT (all)"},
     {"threads", "of the large cases (the cores there are)"},
-    {"steps", "a round instead of the case's own; the first third is warm-up"},
+    {"steps", "a round of a large case, instead of its own; the first third is warm-up"},
     {"isa", "limit for everybody, in oneDNN's words, as AVX512_CORE_BF16 or AVX2 (none)"},
     {"torch_venv", "folder of a virtual environment with a current PyTorch"},
     {"llmc", "a checkout of llm.c"},
@@ -105,6 +107,11 @@ static const char *precision_word(int i)
     return words[i];
 }
 
+static const char *contender_word(int i)
+{
+    return i < N_CONTENDERS ? contenders[i] : NULL;
+}
+
 static int n_cores(void)
 {
     cpu_set_t set;
@@ -126,6 +133,7 @@ static bool read_conf(int argc, char **argv, struct bench_conf *b)
         .nanogpt = setting(argc, argv, "nanogpt", NULL),
         .cases = setting(argc, argv, "cases", NULL),
         .precisions = setting(argc, argv, "precisions", "fp32,bf16"),
+        .programs = setting(argc, argv, "programs", NULL),
         .json = setting(argc, argv, "json", "build/bench.json"),
         .isa = setting(argc, argv, "isa", NULL),
         .rounds = atoll(setting(argc, argv, "rounds", "3")),
@@ -136,6 +144,7 @@ static bool read_conf(int argc, char **argv, struct bench_conf *b)
         b->threads = n_cores();
     return b->rounds >= 1 && b->rounds <= BENCH_ROUNDS_MAX && b->threads >= 1 && b->steps >= 0 &&
            b->steps != 1 && (!b->cases || words_are_known(b->cases, "case", case_word)) &&
+           (!b->programs || words_are_known(b->programs, "program", contender_word)) &&
            words_are_known(b->precisions, "precision", precision_word);
 }
 
@@ -224,6 +233,9 @@ static void outcome_init(struct bench_outcome *o, const struct bench_conf *b,
     o->n_results = N_CONTENDERS;
     for (int k = 0; k < N_CONTENDERS; k++)
         snprintf(o->result[k].key, sizeof o->result[k].key, "%s", contenders[k]);
+    for (int k = 1; k < N_CONTENDERS; k++)
+        if (b->programs && !listed(b->programs, contenders[k]))
+            snprintf(o->result[k].skip, sizeof o->result[k].skip, "not among PROGRAMS");
 }
 
 /* What everybody's programs find when they start. */
@@ -267,10 +279,9 @@ int main(int argc, char **argv)
     int n = 0, rc = ERR_OK;
     for (int i = 0; i < bench_n_cases; i++) {
         own[i] = bench_cases[i];
-        if (b.steps > 0) {
+        if (b.steps > 0 && own[i].block == 1) { /* short steps need their many */
             own[i].steps = b.steps;
             own[i].drop = b.steps > 2 ? b.steps / 3 : 1;
-            own[i].block = 1;
         }
         for (int k = 0; k < 2; k++)
             if ((!b.cases || listed(b.cases, own[i].name)) && listed(b.precisions, precisions[k]))

@@ -41,7 +41,7 @@ const char *bench_unit_name(const struct bench_case *c);
 struct bench_conf {
     const char *stretto, *gemm_peak, *scripts, *work; /* programs and folders */
     const char *torch_venv, *llmc, *nanogpt;          /* NULL: not given */
-    const char *cases, *precisions, *json, *isa;
+    const char *cases, *precisions, *programs, *json, *isa;
     int64_t rounds, threads, steps;
 };
 

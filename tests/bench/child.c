@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ static pid_t start(const struct bench_child *c, int out[2])
     pid_t pid = fork();
     if (pid != 0)
         return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody trains on when the driver is stopped */
     int log = open(c->log, O_WRONLY | O_CREAT | O_APPEND, 0666);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
