@@ -9,7 +9,7 @@
 #                         (no such line: one rank).  One rank runs without mpirun.
 # tests/e2e/test_*.sh     TAP scripts; they get STRETTO (the executable), STRETTO_FAULTS (the one
 #                         that injects faults, "" if not built), TEST_TMP (their own empty folder)
-# `TIMEOUT: SECONDS` in a test's source changes the limit of 120 s, which only catches hangs.
+# `TIMEOUT: SECONDS` in a test's source changes the limit of 600 s, which only catches hangs.
 # `# LONG` in a script: only run with STRETTO_LONG=1 (make test-long).
 #
 # A program that crashes, times out, stops before its plan line or ends with a status that its lines
@@ -90,7 +90,7 @@ trap 'exit 130' INT TERM
 
 limit_of() {
     set -- "$(sed -n 's/^ *[/#*].*TIMEOUT: *\([0-9][0-9]*\).*/\1/p' "$1" | head -1)"
-    echo "${1:-120}"
+    echo "${1:-600}"
 }
 
 # One line a run: number, name, limit, ranks, settings, program
