@@ -14,18 +14,20 @@ struct sums {
     int64_t bad;     /* a NaN or an infinity was seen */
 };
 
-static void each_block(struct shard *s, struct sums *out, void (*f)(struct sums *, double))
+/* Block sums of this rank's parts, one behind the other; returns how many. */
+static int64_t sum_blocks(struct shard *s)
 {
+    int64_t n = 0;
     for (int r = 0; r < s->plan->n_rows; r++) {
         if (s->model->table.rows[r].flags & TENSOR_FROZEN)
             continue;
         struct shard_part g = shard_own_part(s, SHARD_GRAD, r);
         if (g.begin == g.end)
             continue;
-        s->stream->k->square_sums(s->stream, s->block_sum, g.values, g.end - g.begin);
-        for (int64_t b = 0; b * BLOCK_ELEMS < g.end - g.begin; b++)
-            f(out, s->block_sum[b]);
+        s->stream->k->square_sums(s->stream, s->block_sum + n, g.values, g.end - g.begin);
+        n += (g.end - g.begin + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
     }
+    return n;
 }
 
 static void find_max(struct sums *out, double x)
@@ -50,14 +52,17 @@ static void add_fixed(struct sums *out, double x)
 double shard_grad_norm(struct shard *s, bool *finite)
 {
     struct sums sums = {.max_exp = -1080}; /* below any double's exponent */
-    each_block(s, &sums, find_max);
+    int64_t n = sum_blocks(s);
+    for (int64_t b = 0; b < n; b++)
+        find_max(&sums, s->block_sum[b]);
     int64_t most[2] = {sums.bad, sums.max_exp};
     s->comm->ops->max_i64(s->comm, most, 2);
     *finite = !most[0];
     if (most[0])
         return NAN;
     sums.max_exp = most[1];
-    each_block(s, &sums, add_fixed);
+    for (int64_t b = 0; b < n; b++)
+        add_fixed(&sums, s->block_sum[b]);
     int64_t limb[N_LIMBS];
     for (int i = 0; i < N_LIMBS; i++)
         limb[i] = (int64_t)(uint32_t)(sums.total >> (LIMB_BITS * i));

@@ -73,11 +73,6 @@ static int make_units(struct shard *s)
 static int alloc_tables(struct shard *s)
 {
     const struct plan *p = s->plan;
-    int64_t longest = 0;
-    for (int r = 0; r < p->n_rows; r++) {
-        int64_t n = shape_elems(&s->model->table.rows[r].shape);
-        longest = n > longest ? n : longest;
-    }
     int n = s->replicas && s->replicas->size > s->comm->size ? s->replicas->size : s->comm->size;
     size_t n_ranks = (size_t)n, scratch = n_ranks * (size_t)shard_slice_elems(n) * sizeof(float);
     struct shard_memory z;
@@ -86,7 +81,7 @@ static int alloc_tables(struct shard *s)
     s->reduce_scratch = malloc(z.scratch > scratch || !s->replicas ? z.scratch : scratch);
     s->slice_begin = calloc(n_ranks, sizeof *s->slice_begin);
     s->slice_end = calloc(n_ranks, sizeof *s->slice_end);
-    s->block_sum = malloc((size_t)(longest / BLOCK_ELEMS + 1) * sizeof(double));
+    s->block_sum = malloc((size_t)(s->n_own / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
     if (!s->reduce_scratch || !s->slice_begin || !s->slice_end || !s->block_sum || !s->weight ||

@@ -36,7 +36,7 @@ struct shard {
     void *gathered_memory, *unit_grad_memory; /* owned */
     float *reduce_scratch;           /* owned */
     int64_t *slice_begin, *slice_end; /* owned: (ranks) */
-    double *block_sum;       /* owned: squares of one tensor's part, by block */
+    double *block_sum;       /* owned: squares of this rank's parts, by block */
     void **weight;           /* owned: by row; NULL while its unit is freed */
     float **grad_of;         /* owned: by row; where backward adds */
     struct shard_unit *unit; /* owned: what the hooks get */
