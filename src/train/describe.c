@@ -29,8 +29,8 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
                                 .kind = PASS_TRAIN,
                                 .compute = r->shard.compute};
     plan_measure(r->model, dev, &c, &m);
-    text_printf(out, "job      %s (%s), seed %lld, into %s\n", r->conf.main.name,
-                job_file(r->conf.job), (long long)r->conf.main.seed, r->conf.main.output_dir);
+    text_printf(out, "job      %s, seed %lld, into %s\n", r->conf.main.name,
+                (long long)r->conf.main.seed, r->conf.main.output_dir);
     text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s\n",
                 r->conf.model_name ? r->conf.model_name : "", r->conf.model_name ? ": " : "",
                 r->conf.family->name, (long long)r->plan->n_params, r->plan->n_rows,

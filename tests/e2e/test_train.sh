@@ -34,7 +34,7 @@ ok $? "--version"
 # check writes nothing and prints a job that reads back to itself
 "$STRETTO" check "$T/job.ini" --ranks 3 >"$T/.log" 2>&1 && said "3 ranks" && [ ! -e "$T/run" ]
 ok $? "check says what 3 ranks would do, and writes nothing"
-sed -n '1,/^# model/p' "$T/.log" | grep -v '^# model' >"$T/resolved.ini"
+sed -n '1,/^# job/p' "$T/.log" | grep -v '^# job' >"$T/resolved.ini"
 "$STRETTO" check "$T/resolved.ini" --ranks 3 >"$T/.log2" 2>&1
 ok $? "the resolved job is a job"
 cmp -s "$T/.log" "$T/.log2"
