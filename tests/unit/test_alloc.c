@@ -6,6 +6,17 @@
 
 #include <errno.h>
 
+/* The sanitizers bring a malloc of their own, which knows nothing of ours. */
+#ifdef __SANITIZE_ADDRESS__
+
+int main(void)
+{
+    printf("1..0 # SKIP the sanitizers' malloc cannot be counted\n");
+    return 0;
+}
+
+#else
+
 extern char __executable_start, etext;
 
 static bool counting;
@@ -108,3 +119,5 @@ int main(void)
     comm_close(&c);
     return rc;
 }
+
+#endif
