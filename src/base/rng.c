@@ -1,9 +1,8 @@
-/* Philox 4x32-10 with Box-Muller: number i is of block i / 4, so ranges may be cut anywhere. */
+/* Philox 4x32-10 with Box-Muller: number i is of block i / 4, so ranges may be cut anywhere.  What
+ * fills a model is device/cpu/kernels/once/fill.c: the same numbers, several blocks at a time. */
 #include "base/rng.h"
 
-#include <math.h>
-
-static const double TWO_PI = 6.283185307179586476925286766559;
+#include "base/rng_normal.h"
 
 struct rng_key rng_key_make(uint64_t seed, uint64_t stream)
 {
@@ -35,28 +34,18 @@ void rng_block(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
     out[3] = c3;
 }
 
-/* Two uniforms in (0, 1] and [0, 1) make two normals. */
-static void normals(const uint32_t w[4], double z[4])
-{
-    for (int i = 0; i < 4; i += 2) {
-        double r = sqrt(-2.0 * log(((double)w[i] + 1.0) * 0x1p-32));
-        double t = TWO_PI * ((double)w[i + 1] * 0x1p-32);
-        z[i] = r * cos(t);
-        z[i + 1] = r * sin(t);
-    }
-}
-
 void rng_fill_normal(struct rng_key key, int64_t first, int64_t n_elem, float mean, float std,
                      float *out)
 {
     for (int64_t i = 0; i < n_elem;) {
         uint32_t w[4];
-        double z[4];
+        float z[4];
         int64_t at = first + i;
         rng_block(key, 0, (uint64_t)at / 4, w);
-        normals(w, z);
+        rng_normal_pair(w[0], w[1], &z[0], &z[1]);
+        rng_normal_pair(w[2], w[3], &z[2], &z[3]);
         for (int64_t j = at % 4; j < 4 && i < n_elem; j++, i++)
-            out[i] = (float)(mean + std * z[j]);
+            out[i] = mean + std * z[j];
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/rng_normal.h"
 #include "base/text.h"
 #include "check.h"
 #include <stdlib.h>
@@ -189,6 +190,34 @@ static void test_rng_answers(void)
         }
 }
 
+/* Radius and angle in fp64, from the same two words. */
+static double normal_error(uint32_t w0, uint32_t w1)
+{
+    float z0, z1;
+    rng_normal_pair(w0, w1, &z0, &z1);
+    double low = ((double)w0 + 0.5) * 0x1p-32, high = (4294967295.0 - w0 + 0.5) * 0x1p-32;
+    double r = sqrt(-2 * (low < 0.5 ? log(low) : log1p(-high)));
+    double t = 6.283185307179586476925286766559 * w1 * 0x1p-32;
+    return fmax(fabs(z0 - r * cos(t)), fabs(z1 - r * sin(t)));
+}
+
+static void test_rng_normal(void)
+{
+    struct rng_key key = rng_key_make(2, 2);
+    TEST ("normal numbers are Box and Muller's to 1e-6, at both ends too") {
+        double most = 0;
+        for (uint32_t i = 0; i < 100000; i++) {
+            uint32_t w[4];
+            rng_block(key, 0, i, w);
+            most = fmax(most, normal_error(w[0], w[1]));
+            most = fmax(most, normal_error(i, w[2]));
+            most = fmax(most, normal_error(UINT32_MAX - i, w[2]));
+            most = fmax(most, normal_error(w[2], (i << 29) + i / 8 - 1));
+        }
+        CHECK_NEAR(most, 0, 1e-6);
+    }
+}
+
 static void test_rng_ranges(void)
 {
     enum { N = 1000 };
@@ -327,6 +356,7 @@ int main(void)
     test_text();
     test_hash();
     test_rng_answers();
+    test_rng_normal();
     test_rng_ranges();
     if (!mkdtemp(dir))
         return 1;

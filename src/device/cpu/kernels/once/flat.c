@@ -1,4 +1,4 @@
-/* Flat ranges of fp32: sums, filling, the table of rotations. */
+/* Flat ranges of fp32: sums, the table of rotations. */
 #include "device/cpu/kernels/once/once.h"
 
 #include <math.h>
@@ -48,33 +48,6 @@ void ISA_FN(square_sums)(struct stream *s, double *block, const float *g, int64_
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
     for (int64_t i = 0; i < n_elem; i += BLOCK_ELEMS)
         block[i / BLOCK_ELEMS] = block_squares(g + i, min_i64(BLOCK_ELEMS, n_elem - i));
-}
-
-enum { FILL_CHUNK = 4096 };
-
-static void fill_range(float *p, const struct init_rule *rule, struct rng_key key, int64_t first,
-                       int64_t n)
-{
-    switch (rule->kind) {
-    case INIT_CONST:
-        for (int64_t i = 0; i < n; i++)
-            p[i] = rule->a;
-        break;
-    case INIT_NORMAL:
-        rng_fill_normal(key, first, n, rule->a, rule->b, p);
-        break;
-    case INIT_UNIFORM:
-        rng_fill_uniform(key, first, n, rule->a, rule->b, p);
-        break;
-    }
-}
-
-void ISA_FN(fill)(struct stream *s, float *p, const struct init_rule *rule, struct rng_key key,
-                  int64_t first, int64_t n_elem)
-{
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
-    for (int64_t i = 0; i < n_elem; i += FILL_CHUNK)
-        fill_range(p + i, rule, key, first + i, min_i64(FILL_CHUNK, n_elem - i));
 }
 
 /* Su et al. 2021, arXiv:2104.09864.  fp64: the angle of a late position has lost its digits in
