@@ -15,13 +15,13 @@ static void self_all_gather(struct comm *c, void *buf, const int64_t *cut, size_
     (void)elem_bytes;
 }
 
-static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *begin,
-                                const int64_t *end, float *scratch)
+static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
+                                float *scratch)
 {
     (void)c;
     (void)buf;
-    (void)begin;
-    (void)end;
+    (void)cut;
+    (void)slice_elems;
     (void)scratch;
 }
 
@@ -63,6 +63,7 @@ static const struct comm_ops self_ops = {
     .name = "self",
     .all_gather = self_all_gather,
     .reduce_scatter = self_reduce_scatter,
+    .wait = task_wait,
     .broadcast = self_broadcast,
     .sum_i64 = self_i64,
     .max_i64 = self_i64,
@@ -153,24 +154,26 @@ enum { MOST_SUMS = 4 };
 void comm_sum_room(struct comm *c)
 {
     c->sum_room = calloc((size_t)c->size * MOST_SUMS, sizeof *c->sum_room);
-    c->sum_cut = calloc((size_t)c->size + 1, sizeof *c->sum_cut);
-    if (!c->sum_room || !c->sum_cut)
+    if (!c->sum_room)
         FATAL("out of memory for a communicator");
 }
 
+/* Every rank's bits beside the zeros of the others: an integer sum gathers them. */
 void comm_sum_f64(struct comm *c, double *v, int n)
 {
     if (c->size == 1)
         return;
     REQUIRE(n <= MOST_SUMS);
-    for (int r = 0; r <= c->size; r++)
-        c->sum_cut[r] = (int64_t)r * n;
-    memcpy(c->sum_room + c->sum_cut[c->rank], v, (size_t)n * sizeof *v);
-    c->ops->all_gather(c, c->sum_room, c->sum_cut, sizeof *v);
+    memset(c->sum_room, 0, (size_t)(c->size * n) * sizeof *c->sum_room);
+    memcpy(c->sum_room + c->rank * n, v, (size_t)n * sizeof *v);
+    c->ops->sum_i64(c, c->sum_room, c->size * n);
     for (int i = 0; i < n; i++) {
         v[i] = 0;
-        for (int r = 0; r < c->size; r++)
-            v[i] += c->sum_room[r * n + i];
+        for (int r = 0; r < c->size; r++) {
+            double x;
+            memcpy(&x, &c->sum_room[r * n + i], sizeof x);
+            v[i] += x;
+        }
     }
 }
 

@@ -8,18 +8,21 @@
 #include <stdint.h>
 
 struct comm;
+struct comm_task;
+struct worker;
 
 /* Flat arrays cut into one part a rank: rank r owns elements cut[r] … cut[r + 1] - 1. */
 struct comm_ops {
     const char *name;
     /* Every rank's own part goes to all, in place.  elem_bytes is the size of one element. */
     void (*all_gather)(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes);
-    /* Rank r's part is [begin[r], end[r]) of buf (begin = cut, end = cut + 1 for all of it).  In:
-     * this rank's addend, all parts.  Out: the own part is the sum over ranks, added in the fixed
-     * binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a, whatever
-     * the parts; the other parts are undefined.  fp32; scratch holds all parts' elements. */
-    void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *begin, const int64_t *end,
+    /* In: this rank's addend, all parts.  Out: the own part is the sum over ranks, added in the
+     * fixed binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a,
+     * whatever the parts; the other parts are undefined.  fp32.  At most slice_elems of each part
+     * are exchanged at once, so that scratch needs no more than the largest slice of all parts. */
+    void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
                            float *scratch);
+    void (*wait)(struct comm *c, struct comm_task *t); /* see comm_wait() */
     void (*broadcast)(struct comm *c, void *buf, size_t n_bytes, int root);
     /* elementwise, exact: integers only */
     void (*sum_i64)(struct comm *c, int64_t *v, int n);
@@ -33,10 +36,36 @@ struct comm {
     const struct comm_ops *ops;
     int rank, size;
     int node_rank, node_size; /* among the ranks that share this one's memory */
-    double *sum_room;                  /* owned: for comm_sum_f64, a step allocates nothing */
-    int64_t *sum_cut;                  /* owned */
-    void *impl;                        /* owned by the implementation */
+    int node;                 /* which one: the lowest rank there */
+    int64_t *sum_room;        /* owned: for comm_sum_f64, a step allocates nothing */
+    struct worker *worker;    /* borrowed; NULL: tasks run where they are started */
+    void *impl;               /* owned by the implementation */
 };
+
+/* A gather or a sum that goes on behind the caller's back, on a thread that all communicators of a
+ * process share: tasks run one after the other in the order in which they were started, which must
+ * be the same on all ranks.  all_gather and reduce_scatter themselves may be called only while no
+ * task is under way; the other operations at any time, from the thread that opened the world. */
+struct comm_task {
+    enum { COMM_ALL_GATHER, COMM_REDUCE_SCATTER } what;
+    void *buf; /* borrowed, with what follows, until comm_wait() has returned */
+    const int64_t *cut;
+    size_t elem_bytes;   /* all_gather */
+    int64_t slice_elems; /* reduce_scatter */
+    float *scratch;      /* reduce_scatter; tasks may share it */
+    /* the rest is comm_start()'s */
+    struct comm *comm;
+    struct comm_task *next;
+    bool done;
+};
+
+/* Begin t; comm_wait() returns when it is done.  Collective on c.  comm_run() is both. */
+void comm_start(struct comm *c, struct comm_task *t);
+void comm_wait(struct comm_task *t);
+void comm_run(struct comm *c, struct comm_task *t);
+
+/* Whether this is the thread that runs tasks.  Local. */
+bool comm_in_background(const struct comm *c);
 
 /* One rank without MPI.  Local. */
 struct comm *comm_self(void);

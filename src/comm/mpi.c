@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct mpi_impl {
-    MPI_Comm comm;
+    MPI_Comm comm; /* control: the opener's thread */
+    MPI_Comm bulk; /* its duplicate: gathers and sums, maybe on the thread that runs tasks */
     struct tree tree;
-    MPI_Request *request; /* owned: one an edge */
-    int *count, *displ;   /* owned: (size) */
+    MPI_Request *request; /* owned: as many as an operation has under way */
     bool is_world;
 };
 
@@ -59,49 +60,107 @@ static MPI_Datatype type_of(size_t elem_bytes)
     }
 }
 
-static void mpi_all_gather(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes)
+/* Open MPI moves messages only inside its calls, and its own waiting takes the core that computes.
+ * A thread that runs tasks therefore looks, and sleeps in between (measured, reference mpi.md). */
+static void wait_all(struct comm *c, int n)
 {
     struct mpi_impl *m = impl_of(c);
-    for (int r = 0; r < c->size; r++) {
-        m->count[r] = narrow(cut[r + 1] - cut[r]);
-        m->displ[r] = narrow(cut[r]);
+    if (!comm_in_background(c)) {
+        MPI_TRY(MPI_Waitall(n, m->request, MPI_STATUSES_IGNORE));
+        return;
     }
-    MPI_TRY(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buf, m->count, m->displ,
-                           type_of(elem_bytes), m->comm));
+    enum { YIELDS = 20, SLEEP_NS = 50000 };
+    for (int i = 0, done = 0; !done; i++) {
+        MPI_TRY(MPI_Testall(n, m->request, &done, MPI_STATUSES_IGNORE));
+        if (!done && i < YIELDS)
+            sched_yield();
+        else if (!done)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
 }
 
-struct parts {
-    const int64_t *begin, *end;
+enum { TAG_TREE = 1, TAG_RING, TAG_EXCHANGE };
+
+static void send_part(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes, int part,
+                      int to, int tag, int request)
+{
+    struct mpi_impl *m = impl_of(c);
+    MPI_TRY(MPI_Isend((char *)buf + (size_t)cut[part] * elem_bytes,
+                      narrow(cut[part + 1] - cut[part]), type_of(elem_bytes), to, tag, m->bulk,
+                      &m->request[request]));
+}
+
+static void receive_part(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes, int part,
+                         int from, int tag, int request)
+{
+    struct mpi_impl *m = impl_of(c);
+    MPI_TRY(MPI_Irecv((char *)buf + (size_t)cut[part] * elem_bytes,
+                      narrow(cut[part + 1] - cut[part]), type_of(elem_bytes), from, tag, m->bulk,
+                      &m->request[request]));
+}
+
+/* A ring: every part passes every rank, so that neighbours on a node cost its link nothing. */
+static void mpi_all_gather(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes)
+{
+    int left = (c->rank + c->size - 1) % c->size, right = (c->rank + 1) % c->size;
+    for (int i = 0; i < c->size - 1; i++) {
+        int have = (c->rank + c->size - i) % c->size, want = (have + c->size - 1) % c->size;
+        receive_part(c, buf, cut, elem_bytes, want, left, TAG_RING, 0);
+        send_part(c, buf, cut, elem_bytes, have, right, TAG_RING, 1);
+        wait_all(c, 2);
+    }
+}
+
+void mpi_exchange(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes,
+                  const struct exchange *x)
+{
+    for (int i = 0; i < x->n_from; i++)
+        receive_part(c, buf, cut, elem_bytes, x->from[i], x->from[i], TAG_EXCHANGE, i);
+    for (int i = 0; i < x->n_to; i++)
+        send_part(c, buf, cut, elem_bytes, c->rank, x->to[i], TAG_EXCHANGE, x->n_from + i);
+    wait_all(c, x->n_from + x->n_to);
+}
+
+/* Of each part the elements from at on, n_elem at most. */
+struct slice {
+    const int64_t *cut;
+    int64_t at, n_elem;
 };
 
-static int64_t edge_elems(const struct tree *t, const struct tree_edge *e, struct parts p)
+static float *slice_of(const struct slice *s, int c, float *buf, int64_t *n)
 {
-    int64_t n = 0;
-    for (int i = 0; i < e->n; i++) {
-        int c = t->chunk[e->first + i];
-        n += p.end[c] - p.begin[c];
-    }
-    return n;
+    int64_t begin = s->cut[c] + s->at, end = s->cut[c + 1];
+    *n = begin >= end ? 0 : end - begin < s->n_elem ? end - begin : s->n_elem;
+    return buf + begin;
 }
 
-static void edge_pack(const struct tree *t, const struct tree_edge *e, struct parts p,
-                      const float *buf, float *out)
+static int64_t edge_elems(const struct tree *t, const struct tree_edge *e, const struct slice *s)
+{
+    int64_t n, sum = 0;
+    for (int i = 0; i < e->n; i++) {
+        slice_of(s, t->chunk[e->first + i], NULL, &n);
+        sum += n;
+    }
+    return sum;
+}
+
+static void edge_pack(const struct tree *t, const struct tree_edge *e, const struct slice *s,
+                      float *buf, float *out)
 {
     for (int i = 0; i < e->n; i++) {
-        int c = t->chunk[e->first + i];
-        int64_t n = p.end[c] - p.begin[c];
-        memcpy(out, buf + p.begin[c], (size_t)n * sizeof *out);
+        int64_t n;
+        const float *x = slice_of(s, t->chunk[e->first + i], buf, &n);
+        memcpy(out, x, (size_t)n * sizeof *out);
         out += n;
     }
 }
 
-static void edge_add(const struct tree *t, const struct tree_edge *e, struct parts p, float *buf,
-                     const float *in)
+static void edge_add(const struct tree *t, const struct tree_edge *e, const struct slice *s,
+                     float *buf, const float *in)
 {
     for (int i = 0; i < e->n; i++) {
-        int c = t->chunk[e->first + i];
-        int64_t n = p.end[c] - p.begin[c];
-        float *y = buf + p.begin[c];
+        int64_t n;
+        float *y = slice_of(s, t->chunk[e->first + i], buf, &n);
         for (int64_t j = 0; j < n; j++)
             y[j] += in[j];
         in += n;
@@ -109,36 +168,53 @@ static void edge_add(const struct tree *t, const struct tree_edge *e, struct par
 }
 
 /* At most one addend of each part is sent or received on a level, so scratch is never outgrown. */
-static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *first,
-                               const int64_t *last, float *scratch)
+static void reduce_slice(struct comm *c, int first_level, float *buf, const struct slice *s,
+                         float *scratch)
 {
-    enum { TAG = 1 };
     struct mpi_impl *m = impl_of(c);
     const struct tree *t = &m->tree;
-    const struct parts p = {first, last};
-    for (int l = 0, begin = 0; l < t->n_levels; begin = t->level_end[l++]) {
+    int begin = first_level > 0 ? t->level_end[first_level - 1] : 0;
+    for (int l = first_level; l < t->n_levels; begin = t->level_end[l++]) {
         int end = t->level_end[l];
         float *at = scratch;
         for (int e = begin; e < end; e++) {
             const struct tree_edge *edge = &t->edge[e];
-            int n = narrow(edge_elems(t, edge, p));
+            int n = narrow(edge_elems(t, edge, s));
             MPI_Request *q = &m->request[e - begin];
             if (edge->send) {
-                edge_pack(t, edge, p, buf, at);
-                MPI_TRY(MPI_Isend(at, n, MPI_FLOAT, edge->peer, TAG, m->comm, q));
+                edge_pack(t, edge, s, buf, at);
+                MPI_TRY(MPI_Isend(at, n, MPI_FLOAT, edge->peer, TAG_TREE, m->bulk, q));
             } else {
-                MPI_TRY(MPI_Irecv(at, n, MPI_FLOAT, edge->peer, TAG, m->comm, q));
+                MPI_TRY(MPI_Irecv(at, n, MPI_FLOAT, edge->peer, TAG_TREE, m->bulk, q));
             }
             at += n;
         }
-        MPI_TRY(MPI_Waitall(end - begin, m->request, MPI_STATUSES_IGNORE));
+        wait_all(c, end - begin);
         at = scratch;
         for (int e = begin; e < end; e++) {
             if (!t->edge[e].send)
-                edge_add(t, &t->edge[e], p, buf, at);
-            at += edge_elems(t, &t->edge[e], p);
+                edge_add(t, &t->edge[e], s, buf, at);
+            at += edge_elems(t, &t->edge[e], s);
         }
     }
+}
+
+void mpi_reduce_levels(struct comm *c, int first_level, float *buf, const int64_t *cut,
+                       int64_t slice_elems, float *scratch)
+{
+    int64_t longest = 0;
+    for (int r = 0; r < c->size; r++)
+        longest = cut[r + 1] - cut[r] > longest ? cut[r + 1] - cut[r] : longest;
+    for (int64_t at = 0; at < longest; at += slice_elems) {
+        const struct slice s = {cut, at, slice_elems};
+        reduce_slice(c, first_level, buf, &s, scratch);
+    }
+}
+
+static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
+                               float *scratch)
+{
+    mpi_reduce_levels(c, 0, buf, cut, slice_elems, scratch);
 }
 
 static void mpi_broadcast(struct comm *c, void *buf, size_t n_bytes, int root)
@@ -167,7 +243,7 @@ static void mpi_barrier(struct comm *c)
     MPI_TRY(MPI_Barrier(impl_of(c)->comm));
 }
 
-static struct comm *mpi_wrap(MPI_Comm comm, bool is_world);
+static struct comm *mpi_wrap(MPI_Comm comm, bool is_world, struct worker *worker);
 
 static struct comm *mpi_split(struct comm *c, int color, int key)
 {
@@ -176,7 +252,7 @@ static struct comm *mpi_split(struct comm *c, int color, int key)
     int size;
     MPI_TRY(MPI_Comm_size(part, &size));
     if (size > 1)
-        return mpi_wrap(part, false);
+        return mpi_wrap(part, false, c->worker);
     MPI_TRY(MPI_Comm_free(&part));
     return comm_self();
 }
@@ -184,16 +260,16 @@ static struct comm *mpi_split(struct comm *c, int color, int key)
 static void mpi_close(struct comm **c)
 {
     struct mpi_impl *m = impl_of(*c);
-    if (m->is_world)
+    MPI_TRY(MPI_Comm_free(&m->bulk));
+    if (m->is_world) {
+        worker_stop(&(*c)->worker);
         MPI_TRY(MPI_Finalize());
-    else
+    } else {
         MPI_TRY(MPI_Comm_free(&m->comm));
+    }
     tree_clear(&m->tree);
     free((*c)->sum_room);
-    free((*c)->sum_cut);
     free(m->request);
-    free(m->count);
-    free(m->displ);
     free(m);
     free(*c);
     *c = NULL;
@@ -203,6 +279,7 @@ static const struct comm_ops mpi_ops = {
     .name = "mpi",
     .all_gather = mpi_all_gather,
     .reduce_scatter = mpi_reduce_scatter,
+    .wait = task_wait,
     .broadcast = mpi_broadcast,
     .sum_i64 = mpi_sum_i64,
     .max_i64 = mpi_max_i64,
@@ -219,26 +296,34 @@ static void *zeroed(size_t n, size_t item_bytes)
     return p;
 }
 
-static struct comm *mpi_wrap(MPI_Comm comm, bool is_world)
+/* Who shares this rank's memory. */
+static void find_node(struct comm *c, MPI_Comm comm)
+{
+    MPI_Comm node;
+    MPI_TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &node));
+    MPI_TRY(MPI_Comm_rank(node, &c->node_rank));
+    MPI_TRY(MPI_Comm_size(node, &c->node_size));
+    c->node = c->rank;
+    MPI_TRY(MPI_Bcast(&c->node, 1, MPI_INT, 0, node));
+    MPI_TRY(MPI_Comm_free(&node));
+}
+
+static struct comm *mpi_wrap(MPI_Comm comm, bool is_world, struct worker *worker)
 {
     struct comm *c = zeroed(1, sizeof *c);
     struct mpi_impl *m = zeroed(1, sizeof *m);
     *m = (struct mpi_impl){.comm = comm, .is_world = is_world};
-    *c = (struct comm){.ops = &mpi_ops, .impl = m};
+    *c = (struct comm){.ops = &mpi_ops, .impl = m, .worker = worker};
     MPI_TRY(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(comm, &c->rank));
     MPI_TRY(MPI_Comm_size(comm, &c->size));
-    MPI_Comm node;
-    MPI_TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-    MPI_TRY(MPI_Comm_rank(node, &c->node_rank));
-    MPI_TRY(MPI_Comm_size(node, &c->node_size));
-    MPI_TRY(MPI_Comm_free(&node));
+    MPI_TRY(MPI_Comm_dup(comm, &m->bulk));
+    find_node(c, comm);
     comm_sum_room(c);
     tree_init(&m->tree, c->rank, c->size);
     int n_edges = m->tree.n_levels ? m->tree.level_end[m->tree.n_levels - 1] : 0;
-    m->request = zeroed((size_t)n_edges + 1, sizeof *m->request);
-    m->count = zeroed((size_t)c->size, sizeof *m->count);
-    m->displ = zeroed((size_t)c->size, sizeof *m->displ);
+    int n_requests = n_edges > 2 * c->size ? n_edges : 2 * c->size;
+    m->request = zeroed((size_t)n_requests, sizeof *m->request);
     return c;
 }
 
@@ -274,10 +359,11 @@ int comm_mpi_open(struct comm **out)
 {
     yield_if_crowded();
     int got = 0;
-    int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &got);
+    int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &got);
     if (rc != MPI_SUCCESS)
         FAIL(ERR_COMM, "MPI_Init failed with status %d", rc);
     err_on_fatal(mpi_end_job);
-    *out = mpi_wrap(MPI_COMM_WORLD, true);
+    /* a library that only one thread may call runs tasks where they are started */
+    *out = mpi_wrap(MPI_COMM_WORLD, true, got == MPI_THREAD_MULTIPLE ? worker_start() : NULL);
     return ERR_OK;
 }

@@ -15,6 +15,11 @@ static int half(int n)
     return l;
 }
 
+int tree_middle(int a, int b)
+{
+    return a + half(b - a);
+}
+
 /* Does the left part of [a, b) keep chunk c?  Inside [a, b) the owner's side does, so that the last
  * join leaves every chunk with its owner; outside the chunks are dealt out evenly. */
 static bool goes_left(int c, int a, int b)
@@ -23,11 +28,10 @@ static bool goes_left(int c, int a, int b)
     return place < half(b - a);
 }
 
-/* The rank of [a, b) that holds the partial sum of chunk c. */
-static int holder(int c, int a, int b)
+int tree_holder(int c, int a, int b)
 {
     while (b - a > 1) {
-        int m = a + half(b - a);
+        int m = tree_middle(a, b);
         if (goes_left(c, a, b))
             b = m;
         else
@@ -77,14 +81,14 @@ static void join(struct builder *u, int a, int b)
 {
     if (b - a == 1)
         return;
-    int m = a + half(b - a);
+    int m = tree_middle(a, b);
     if (u->rank < m)
         join(u, a, m);
     else
         join(u, m, b);
     int level_begin = u->n_edges;
     for (int c = 0; c < u->size; c++) {
-        int left = holder(c, a, m), right = holder(c, m, b);
+        int left = tree_holder(c, a, m), right = tree_holder(c, m, b);
         bool to_left = goes_left(c, a, b);
         int winner = to_left ? left : right, loser = to_left ? right : left;
         if (u->rank == loser)

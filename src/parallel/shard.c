@@ -79,13 +79,10 @@ static int alloc_tables(struct shard *s)
     shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
     /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
     s->reduce_scratch = malloc(z.scratch > scratch || !s->replicas ? z.scratch : scratch);
-    s->slice_begin = calloc(n_ranks, sizeof *s->slice_begin);
-    s->slice_end = calloc(n_ranks, sizeof *s->slice_end);
     s->block_sum = malloc((size_t)(s->n_own / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
-    if (!s->reduce_scratch || !s->slice_begin || !s->slice_end || !s->block_sum || !s->weight ||
-        !s->grad_of)
+    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
     return ERR_OK;
 }
@@ -164,8 +161,6 @@ void shard_destroy(struct shard **shard)
     give(s, s->gathered_memory, z.gathered);
     give(s, s->unit_grad_memory, z.unit_grads);
     free(s->reduce_scratch);
-    free(s->slice_begin);
-    free(s->slice_end);
     free(s->block_sum);
     free(s->weight);
     free(s->grad_of);

@@ -35,7 +35,6 @@ struct shard {
     struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
     void *gathered_memory, *unit_grad_memory; /* owned */
     float *reduce_scratch;           /* owned */
-    int64_t *slice_begin, *slice_end; /* owned: (ranks) */
     double *block_sum;       /* owned: squares of this rank's parts, by block */
     void **weight;           /* owned: by row; NULL while its unit is freed */
     float **grad_of;         /* owned: by row; where backward adds */

@@ -81,32 +81,18 @@ static void begin_gradient(struct shard_unit *x)
     unit_point_grads(x, x->unit_grad);
 }
 
-/* Sum in slices of every part, so that scratch stays small beside a large unit. */
-static void sum_in_slices(struct shard *s, struct comm *c, float *g, const int64_t *cut)
-{
-    int64_t slice = shard_slice_elems(c->size), longest = 0;
-    for (int r = 0; r < c->size; r++)
-        longest = cut[r + 1] - cut[r] > longest ? cut[r + 1] - cut[r] : longest;
-    for (int64_t at = 0; at < longest; at += slice) {
-        for (int r = 0; r < c->size; r++) {
-            int64_t begin = cut[r] + at, end = cut[r + 1];
-            s->slice_begin[r] = begin < end ? begin : end;
-            s->slice_end[r] = begin + slice < end ? begin + slice : end;
-        }
-        c->ops->reduce_scatter(c, g, s->slice_begin, s->slice_end, s->reduce_scratch);
-    }
-}
-
 /* Sum over the ranks of the group, then over the replicas of the own part: the same tree over all
  * ranks as long as groups are 2^k neighbours. */
 static void sum_over_ranks(struct shard_unit *x, float *g)
 {
     struct shard *s = x->shard;
-    sum_in_slices(s, s->comm, g, x->plan->cut);
+    s->comm->ops->reduce_scatter(s->comm, g, x->plan->cut, shard_slice_elems(s->comm->size),
+                                 s->reduce_scratch);
     if (!s->replicas)
         return;
     float *own = g + x->plan->cut[s->comm->rank];
-    sum_in_slices(s, s->replicas, own, x->replica_cut);
+    s->replicas->ops->reduce_scatter(s->replicas, own, x->replica_cut,
+                                     shard_slice_elems(s->replicas->size), s->reduce_scratch);
     s->replicas->ops->all_gather(s->replicas, own, x->replica_cut, sizeof *own);
 }
 

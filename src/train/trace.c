@@ -8,7 +8,8 @@
 #include "train/trace_impl.h"
 #include <stdlib.h>
 
-static const char *const lane_names[TRACE_LANES] = {"compute", "communication", "data", "I/O"};
+static const char *const lane_names[TRACE_LANES] = {"compute", "communication", "data", "I/O",
+                                                    "background communication"};
 
 int trace_create(int64_t n_spans, struct trace **out)
 {

@@ -15,7 +15,8 @@
 
 struct trace;
 
-enum trace_lane { TRACE_COMPUTE, TRACE_COMM, TRACE_DATA, TRACE_IO, TRACE_LANES };
+/* COMM: where the computation waits; BACKGROUND: gathers and sums beside it. */
+enum trace_lane { TRACE_COMPUTE, TRACE_COMM, TRACE_DATA, TRACE_IO, TRACE_BACKGROUND, TRACE_LANES };
 
 /* Off at first.  n_spans: room in each lane.  ERR_RESOURCE.  Local. */
 int trace_create(int64_t n_spans, struct trace **out);

@@ -68,18 +68,24 @@ static void attach_module(struct module *m, void *arg)
     m->hooks = &x->hooks;
 }
 
+/* Tasks have a lane of their own, beside the computation that hides them. */
+static enum trace_lane lane_of(const struct comm *c)
+{
+    return comm_in_background(c) ? TRACE_BACKGROUND : TRACE_COMM;
+}
+
 /* The communicator as it was; a span of that name is open until comm_end(). */
 static struct comm *comm_begin(struct comm *c, const char *name)
 {
     struct trace_comm *x = c->impl;
-    trace_begin(x->trace, TRACE_COMM, name, x->own.ops->name);
+    trace_begin(x->trace, lane_of(c), name, x->own.ops->name);
     return &x->own;
 }
 
 static void comm_end(struct comm *c)
 {
     struct trace_comm *x = c->impl;
-    trace_end(x->trace, TRACE_COMM);
+    trace_end(x->trace, lane_of(c));
 }
 
 static void timed_all_gather(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes)
@@ -89,11 +95,20 @@ static void timed_all_gather(struct comm *c, void *buf, const int64_t *cut, size
     comm_end(c);
 }
 
-static void timed_reduce_scatter(struct comm *c, float *buf, const int64_t *begin,
-                                 const int64_t *end, float *scratch)
+static void timed_reduce_scatter(struct comm *c, float *buf, const int64_t *cut,
+                                 int64_t slice_elems, float *scratch)
 {
     struct comm *own = comm_begin(c, "reduce_scatter");
-    own->ops->reduce_scatter(own, buf, begin, end, scratch);
+    own->ops->reduce_scatter(own, buf, cut, slice_elems, scratch);
+    comm_end(c);
+}
+
+/* What was not hidden: the time that computing waits for a task. */
+static void timed_wait(struct comm *c, struct comm_task *t)
+{
+    struct comm *own =
+        comm_begin(c, t->what == COMM_ALL_GATHER ? "wait for all_gather" : "wait for sum");
+    own->ops->wait(own, t);
     comm_end(c);
 }
 
@@ -142,6 +157,7 @@ static const struct comm_ops timed_ops = {
     .name = "timed",
     .all_gather = timed_all_gather,
     .reduce_scatter = timed_reduce_scatter,
+    .wait = timed_wait,
     .broadcast = timed_broadcast,
     .sum_i64 = timed_sum_i64,
     .max_i64 = timed_max_i64,
@@ -149,7 +165,7 @@ static const struct comm_ops timed_ops = {
     .split = timed_split,
     .close = timed_close,
 };
-_Static_assert(sizeof(struct comm_ops) == 9 * sizeof(void *),
+_Static_assert(sizeof(struct comm_ops) == 10 * sizeof(void *),
                "a collective that is not in timed_ops would be missing while a trace is attached");
 
 int trace_attach(struct trace *t, struct module *root, struct comm *c)

@@ -3,9 +3,10 @@
  * RUN: -n 2
  * RUN: -n 3
  * RUN: -n 4
- * RUN: -n 7 */
+ * RUN: -n 7
+ * RUN: -n 8 */
 #include "check.h"
-#include "comm/comm.h"
+#include "comm/node.h"
 
 #include "base/rng.h"
 #include <stdlib.h>
@@ -40,51 +41,133 @@ static void cuts(int64_t *cut, int size)
         cut[r] = BLOCKS * r / size * 16;
 }
 
-static void test_reduce(struct comm *c)
+static bool own_equals(const struct comm *c, const float *x, const float *want, const int64_t *cut)
 {
+    int64_t begin = cut[c->rank], end = cut[c->rank + 1];
+    return memcmp(x + begin, want + begin, (size_t)(end - begin) * sizeof *x) == 0;
+}
+
+/* Gathers and sums of N floats at x, in whatever memory that is. */
+static void test_reduce(struct comm *c, float *x)
+{
+    int64_t cut[64], all_last[64] = {0};
+    cuts(cut, c->size);
+    all_last[c->size] = N;
+    float want[N], scratch[N];
+    tree_sum(want, 0, c->size);
+    TEST ("reduce-scatter has the tree's bits in the own part") {
+        fill(x, c->rank);
+        c->ops->reduce_scatter(c, x, cut, N, scratch);
+        CHECK(own_equals(c, x, want, cut));
+    }
+    TEST ("all-gather completes it") {
+        c->ops->all_gather(c, x, cut, sizeof *x);
+        CHECK(memcmp(x, want, sizeof want) == 0);
+    }
+    TEST ("the sum in slices of every part has the same bits") {
+        fill(x, c->rank);
+        c->ops->reduce_scatter(c, x, cut, 5, scratch);
+        CHECK(own_equals(c, x, want, cut));
+    }
+    TEST ("parts may be empty") {
+        fill(x, c->rank);
+        c->ops->reduce_scatter(c, x, all_last, N, scratch);
+        CHECK(own_equals(c, x, want, all_last));
+        c->ops->all_gather(c, x, all_last, sizeof *x);
+        CHECK(memcmp(x, want, sizeof want) == 0);
+    }
+}
+
+/* Several tasks under way at once, while the opener's thread uses the communicator itself. */
+static void test_tasks(struct comm *c, float *room)
+{
+    enum { TASKS = 6 };
     int64_t cut[64];
     cuts(cut, c->size);
-    float x[N], want[N];
-    float *scratch = malloc(N * sizeof *scratch);
+    float want[N], scratch[N];
+    struct comm_task t[TASKS];
     tree_sum(want, 0, c->size);
-    TEST("reduce-scatter has the tree's bits in the own part")
-    {
-        fill(x, c->rank);
-        c->ops->reduce_scatter(c, x, cut, cut + 1, scratch);
-        CHECK(memcmp(x + cut[c->rank], want + cut[c->rank],
-                     (size_t)(cut[c->rank + 1] - cut[c->rank]) * sizeof *x) == 0);
-    }
-    TEST("all-gather completes it")
-    {
-        c->ops->all_gather(c, x, cut, sizeof *x);
-        CHECK(memcmp(x, want, sizeof x) == 0);
-    }
-    TEST("the sum in slices of every part has the same bits")
-    {
-        int64_t begin[64], end[64];
-        fill(x, c->rank);
-        for (int64_t at = 0; at < N; at += 5) {
-            for (int r = 0; r < c->size; r++) {
-                begin[r] = cut[r] + at < cut[r + 1] ? cut[r] + at : cut[r + 1];
-                end[r] = begin[r] + 5 < cut[r + 1] ? begin[r] + 5 : cut[r + 1];
-            }
-            c->ops->reduce_scatter(c, x, begin, end, scratch);
+    TEST ("sums and gathers in the background, in order, beside others in the foreground") {
+        for (int i = 0; i < TASKS; i++) {
+            float *x = room + i / 2 * N;
+            if (i % 2 == 0)
+                fill(x, c->rank);
+            t[i] = (struct comm_task){.what = i % 2 ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER,
+                                      .buf = x,
+                                      .cut = cut,
+                                      .elem_bytes = sizeof *x,
+                                      .slice_elems = 7,
+                                      .scratch = scratch};
+            comm_start(c, &t[i]);
+            int64_t one = 1;
+            c->ops->sum_i64(c, &one, 1);
+            CHECK(one == c->size);
         }
-        CHECK(memcmp(x + cut[c->rank], want + cut[c->rank],
-                     (size_t)(cut[c->rank + 1] - cut[c->rank]) * sizeof *x) == 0);
+        for (int i = 0; i < TASKS; i++)
+            comm_wait(&t[i]);
+        for (int i = 0; i < TASKS / 2; i++)
+            CHECK(memcmp(room + i * N, want, sizeof want) == 0);
+        CHECK(!comm_in_background(c));
     }
-    TEST("parts may be empty")
-    {
-        int64_t all_last[64] = {0};
-        all_last[c->size] = N;
-        float *more = malloc(N * sizeof *more);
-        fill(x, c->rank);
-        c->ops->reduce_scatter(c, x, all_last, all_last + 1, more);
-        if (c->rank == c->size - 1)
-            CHECK(memcmp(x, want, sizeof x) == 0);
-        free(more);
+}
+
+static void use_memory(struct comm *world, int node, const char *what)
+{
+    struct comm *c;
+    struct node *n;
+    int64_t cut[64];
+    cuts(cut, world->size);
+    TEST (what) {
+        int rc = comm_open_node(world, &node, N * sizeof(float), 3 * N * sizeof(float), &c, &n);
+        CHECK(rc == ERR_OK);
+        if (rc != ERR_OK) {
+            printf("# %s\n", err_text());
+            return;
+        }
+        CHECK(c->rank == world->rank && c->size == world->size);
     }
-    free(scratch);
+    test_reduce(c, node_own(n));
+    test_tasks(c, node_own(n));
+    float private[N];
+    test_reduce(c, private);
+    TEST ("the node's one part is written by all, and again when all have read it") {
+        float *x = node_shared(n);
+        for (int round = 0; round < 20; round++) {
+            for (int64_t i = cut[c->rank]; i < cut[c->rank + 1]; i++)
+                x[i] = (float)(round * N + i);
+            c->ops->all_gather(c, x, cut, sizeof *x);
+            for (int64_t i = 0; i < N; i++)
+                CHECK(x[i] == (float)(round * N + i));
+            node_await(n, node_mark(n));
+        }
+    }
+    TEST ("what the kernel counts of the segment is what was asked for, and some pages") {
+        size_t bytes = node_bytes_used(n), least = 4 * N * sizeof(float);
+        CHECK(bytes == 0 || (bytes >= least && bytes < (size_t)c->size * 4 * least + (1 << 16)));
+        int64_t any = bytes > 0;
+        c->ops->max_i64(c, &any, 1);
+        CHECK(any == 1);
+    }
+    comm_close(&c);
+    CHECK(c == NULL);
+}
+
+static void test_node(struct comm *c)
+{
+    if (c->size == 1)
+        return;
+    use_memory(c, 0, "node memory of one node");
+    use_memory(c, c->rank / 2, "nodes of two neighbours");
+    use_memory(c, c->rank / 3, "nodes of three: no subtrees");
+    use_memory(c, c->rank % 2, "nodes that take turns: no neighbours");
+    use_memory(c, c->rank, "a node for each rank");
+    TEST ("more node memory than there is: an error on every rank") {
+        struct comm *x;
+        struct node *n;
+        CHECK(comm_open_node(c, NULL, 4096, (size_t)1 << 50, &x, &n) == ERR_RESOURCE);
+        CHECK(x == NULL && n == NULL);
+        CHECK(strstr(err_text(), "node memory") != NULL);
+    }
 }
 
 static int fail_on(struct comm *c, int rank, int code)
@@ -102,27 +185,23 @@ static int agreed(struct comm *c, int rank, int code)
 
 static void test_agree(struct comm *c)
 {
-    TEST("nobody fails, nobody stops")
-    {
+    TEST ("nobody fails, nobody stops") {
         CHECK(agreed(c, -1, ERR_DATA) == ERR_OK);
     }
-    TEST("one rank's status and words reach all")
-    {
+    TEST ("one rank's status and words reach all") {
         int last = c->size - 1;
         CHECK(agreed(c, last, ERR_DATA) == ERR_DATA);
         char want[32];
         snprintf(want, sizeof want, "rank %d says no", last);
         CHECK_STR(err_text(), want);
     }
-    TEST("the worst status wins, then the lowest rank")
-    {
+    TEST ("the worst status wins, then the lowest rank") {
         int rc = c->rank == 0 ? err_set(ERR_USAGE, "small") : err_set(ERR_COMM, "rank %d", c->rank);
         rc = comm_agree(c, rc);
         CHECK(rc == (c->size == 1 ? ERR_USAGE : ERR_COMM));
         CHECK_STR(err_text(), c->size == 1 ? "small" : "rank 1");
     }
-    TEST("equal values are equal, others are found")
-    {
+    TEST ("equal values are equal, others are found") {
         CHECK(comm_same(c, 0xfedcba9876543210u, "value") == ERR_OK);
         CHECK(comm_same(c, c->rank == c->size - 1 ? 2 : 0, "plan") ==
               (c->size == 1 ? ERR_OK : ERR_INTERNAL));
@@ -131,16 +210,14 @@ static void test_agree(struct comm *c)
 
 static void test_small(struct comm *c)
 {
-    TEST("integer sums and maxima")
-    {
+    TEST ("integer sums and maxima") {
         int64_t v[2] = {c->rank + 1, -c->rank}, w[2] = {c->rank, -c->rank};
         c->ops->sum_i64(c, v, 2);
         c->ops->max_i64(c, w, 2);
         CHECK(v[0] == c->size * (c->size + 1) / 2 && v[1] == -c->size * (c->size - 1) / 2);
         CHECK(w[0] == c->size - 1 && w[1] == 0);
     }
-    TEST("bytes of rank 0")
-    {
+    TEST ("bytes of rank 0") {
         char own[] = "the job file", *bytes = c->rank == 0 ? own : NULL;
         size_t n = c->rank == 0 ? sizeof own : 0;
         comm_share_bytes(c, &bytes, &n);
@@ -149,8 +226,7 @@ static void test_small(struct comm *c)
         if (c->rank != 0)
             free(bytes);
     }
-    TEST("a split has its own ranks and sums")
-    {
+    TEST ("a split has its own ranks and sums") {
         struct comm *part = comm_split(c, c->rank % 2, c->rank);
         CHECK(part->rank == c->rank / 2);
         int64_t v = 1;
@@ -160,8 +236,7 @@ static void test_small(struct comm *c)
         comm_close(&part);
         CHECK(part == NULL);
     }
-    TEST("ranks of one machine are one node")
-    {
+    TEST ("ranks of one machine are one node") {
         CHECK(c->node_size == c->size && c->node_rank == c->rank);
     }
 }
@@ -174,7 +249,10 @@ int main(void)
         return 1;
     }
     check_rank = c->rank;
-    test_reduce(c);
+    float own[3 * N];
+    test_reduce(c, own);
+    test_tasks(c, own);
+    test_node(c);
     test_agree(c);
     test_small(c);
     int rc = check_done();

@@ -112,12 +112,13 @@ static void test_nesting(void)
         CHECK(!json_get(s.x[0], "args"));
     }
     TEST ("every lane has its name") {
-        static const char *const want[] = {"compute", "communication", "data", "I/O"};
+        static const char *const want[] = {"compute", "communication", "data", "I/O",
+                                           "background communication"};
         int n = 0;
         for (const struct json *e = json_get(s.root, "traceEvents")->child; e; e = e->next)
-            if (strcmp(word(e, "name"), "thread_name") == 0 && n < 4)
+            if (strcmp(word(e, "name"), "thread_name") == 0 && n < TRACE_LANES)
                 CHECK_STR(word(json_get(e, "args"), "name"), want[n++]);
-        CHECK(n == 4);
+        CHECK(n == TRACE_LANES);
     }
     arena_destroy(&s.arena);
     trace_destroy(&t);
