@@ -17,6 +17,12 @@ KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void
 KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre))
 
+/* y = act(x), and dy *= act'(x): what the two above do behind and before their products. */
+KERNEL(act_forward,
+       (struct stream * s, void *y, const void *x, enum act_kind act, int64_t n_elem))
+KERNEL(act_backward,
+       (struct stream * s, void *dy, const void *x, enum act_kind act, int64_t n_elem))
+
 /* sum = x + residual (residual NULL: sum is not written and x is normalised), then
  * y = (sum - mean) rstd w + b over rows of C; mean, rstd (rows) are kept for backward.  b or NULL.
  * Source: Ba et al. 2016, arXiv:1607.06450. */
@@ -70,6 +76,9 @@ KERNEL(dropout,
        (struct stream * s, void *y, const void *x, const struct dropout *d, int64_t B, int64_t n))
 
 KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
+/* y adds a x over rows of N, x's one behind the other, y's ldy elements apart. */
+KERNEL(add_scaled, (struct stream * s, void *y, int64_t ldy, const void *x, float a, int64_t rows,
+                    int64_t N))
 /* y = x in the compute dtype, rounded to nearest even. */
 KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
 

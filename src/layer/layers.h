@@ -4,9 +4,22 @@
 #pragma once
 #include "layer/module.h"
 
+/* Adapters that linear layers get beside them: those whose full name, or the last part of it, is
+ * matched by a target, a shell pattern. */
+struct lora {
+    int64_t rank;
+    double alpha, dropout;
+    int n_targets;
+    const char *const *target;
+};
+
+/* Whether the linear layer of that full name is one of a target's.  Local. */
+bool lora_matches(const char *target, const char *name);
+
 struct builder {
     struct arena *arena;
     struct tensor_table *table;
+    const struct lora *lora; /* NULL: none */
 };
 
 struct module *module_new(struct builder *b, const char *name, const struct module_ops *ops,

@@ -1,5 +1,5 @@
-/* Linear: y = act(x W + b). */
-#include "layer/layers.h"
+/* Linear: y = act(x W + b), with an adapter act(x W + b + adapter(x)). */
+#include "layer/lora.h"
 
 struct linear_conf {
     int64_t n_in, n_out;
@@ -23,9 +23,18 @@ static void linear_forward(const struct module *m, struct pass *p, const void *x
     const struct linear_conf *c = m->conf;
     struct linear l = sizes(c, p);
     void *pre = p->training && c->act != ACT_NONE ? tape_push(p, l.M * l.N) : NULL;
-    if (l.M > 0)
-        p->s->k->linear_forward(p->s, &l, y, pre, x, module_weight(m, p, 0),
-                                module_weight(m, p, 1));
+    const void *w = module_weight(m, p, 0), *b = module_weight(m, p, 1);
+    if (m->n_children > 0) {
+        void *sum = pre ? pre : y;
+        l.act = ACT_NONE;
+        if (l.M > 0)
+            p->s->k->linear_forward(p->s, &l, sum, NULL, x, w, b);
+        module_forward(m->children[0], p, x, sum);
+        if (l.M > 0 && c->act != ACT_NONE)
+            p->s->k->act_forward(p->s, y, sum, c->act, l.M * l.N);
+    } else if (l.M > 0) {
+        p->s->k->linear_forward(p->s, &l, y, pre, x, w, b);
+    }
     struct linear_frame *f = frame_push(p, sizeof *f);
     *f = (struct linear_frame){.x = x, .pre = pre};
 }
@@ -34,10 +43,16 @@ static void linear_backward(const struct module *m, struct pass *p, void *dy, vo
 {
     const struct linear_conf *c = m->conf;
     struct linear l = sizes(c, p);
-    struct linear_frame *f = frame_pop(p, sizeof *f);
+    struct linear_frame f = *(struct linear_frame *)frame_pop(p, sizeof f);
+    if (m->n_children > 0 && l.M > 0 && c->act != ACT_NONE)
+        p->s->k->act_backward(p->s, dy, f.pre, c->act, l.M * l.N);
+    if (m->n_children > 0)
+        l.act = ACT_NONE;
     if (l.M > 0)
-        p->s->k->linear_backward(p->s, &l, dx, module_grad(m, p, 0), module_grad(m, p, 1), dy, f->x,
-                                 module_weight(m, p, 0), f->pre);
+        p->s->k->linear_backward(p->s, &l, dx, module_grad(m, p, 0), module_grad(m, p, 1), dy, f.x,
+                                 module_weight(m, p, 0), f.pre);
+    if (m->n_children > 0)
+        module_backward(m->children[0], p, dy, dx);
 }
 
 static const struct module_ops linear_ops = {
@@ -49,7 +64,7 @@ struct module *linear_new(struct builder *b, const char *name, int64_t n_in, int
 {
     struct linear_conf c = {
         .n_in = n_in, .n_out = n_out, .bias = bias, .in_out = in_out, .act = act};
-    struct module *m = module_new(b, name, &linear_ops, &c, sizeof c, 0);
+    struct module *m = module_new(b, name, &linear_ops, &c, sizeof c, lora_wants(b, name));
     struct tensor_row w = {
         .name = module_path(b, name, "weight"),
         .shape = in_out ? shape_make(2, n_in, n_out) : shape_make(2, n_out, n_in),
@@ -66,6 +81,8 @@ struct module *linear_new(struct builder *b, const char *name, int64_t n_in, int
         tensor_add(b->table, &r);
     }
     m->n_rows = bias ? 2 : 1;
+    if (m->n_children > 0)
+        m->children[0] = lora_new(b, name, n_in, n_out, 0, n_out);
     m->n_in = n_in;
     m->n_out = n_out;
     return m;

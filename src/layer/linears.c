@@ -1,13 +1,14 @@
 /* Linears: several linear layers over one x, with their outputs side by side.  Weights (n_out,
  * n_in) of whole blocks follow each other in memory, since the plan starts every tensor at a block:
  * they are one larger matrix, and it takes one product.  So the way that is taken, and with it
- * every bit, follows from the shapes alone. */
-#include "layer/layers.h"
+ * every bit, follows from the shapes, and from what is frozen, alone. */
+#include "layer/lora.h"
 
 struct linears_conf {
+    const struct tensor_table *table; /* borrowed */
     int n;
     int64_t n_in, n_out[LINEARS_MAX], width;
-    bool whole; /* all but the last are whole blocks */
+    bool blocks; /* all but the last are whole blocks */
 };
 
 struct linears_frame {
@@ -25,12 +26,23 @@ static bool contiguous(const struct linears_conf *c, const void *const *at, size
     return true;
 }
 
+/* Frozen and trained tensors lie apart. */
+static bool is_whole(const struct module *m)
+{
+    const struct linears_conf *c = m->conf;
+    const struct tensor_row *row = c->table->rows + m->first_row;
+    bool whole = c->blocks;
+    for (int i = 1; i < c->n; i++)
+        whole = whole && (row[i].flags & TENSOR_FROZEN) == (row[0].flags & TENSOR_FROZEN);
+    return whole;
+}
+
 static void weights(const struct module *m, const struct pass *p, const void **w)
 {
     const struct linears_conf *c = m->conf;
     for (int i = 0; i < c->n; i++)
         w[i] = module_weight(m, p, i);
-    REQUIRE(p->dry || !c->whole || contiguous(c, w, dtype_bytes(p->compute)));
+    REQUIRE(p->dry || !is_whole(m) || contiguous(c, w, dtype_bytes(p->compute)));
 }
 
 /* Layer i, or all of them as one. */
@@ -45,12 +57,15 @@ static void linears_forward(const struct module *m, struct pass *p, const void *
     const struct linears_conf *c = m->conf;
     const void *w[LINEARS_MAX] = {0};
     int64_t first = 0;
+    bool whole = is_whole(m);
     weights(m, p, w);
-    for (int i = 0; pass_rows(p) > 0 && i < (c->whole ? 1 : c->n); i++) {
-        struct linear l = sizes(c, p, i, c->whole);
+    for (int i = 0; pass_rows(p) > 0 && i < (whole ? 1 : c->n); i++) {
+        struct linear l = sizes(c, p, i, whole);
         p->s->k->linear_forward(p->s, &l, pass_at(p, y, first), NULL, x, w[i], NULL);
         first += c->n_out[i];
     }
+    for (int i = 0; i < m->n_children; i++)
+        module_forward(m->children[i], p, x, y);
     struct linears_frame *f = frame_push(p, sizeof *f);
     f->x = x;
 }
@@ -89,27 +104,35 @@ static void backward_apart(const struct module *m, struct pass *p, const void *x
     stack_release(&p->s->scratch, mark);
 }
 
-static void linears_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void backward_products(const struct module *m, struct pass *p, const void *x, void *dy,
+                              void *dx)
 {
     const struct linears_conf *c = m->conf;
-    struct linears_frame f = *(struct linears_frame *)frame_pop(p, sizeof f);
     const void *w[LINEARS_MAX] = {0}, *g[LINEARS_MAX] = {0};
     if (pass_rows(p) == 0)
         return;
     weights(m, p, w);
     for (int i = 0; i < c->n; i++)
         g[i] = module_grad(m, p, i);
-    if (dx && !c->whole) {
-        backward_apart(m, p, f.x, dy, dx, w);
+    if (dx && !is_whole(m)) {
+        backward_apart(m, p, x, dy, dx, w);
         return;
     }
     bool one = contiguous(c, g, sizeof(float));
     struct linear l = sizes(c, p, 0, true);
     if (dx || one)
-        p->s->k->linear_backward(p->s, &l, dx, one ? module_grad(m, p, 0) : NULL, NULL, dy, f.x,
-                                 w[0], NULL);
+        p->s->k->linear_backward(p->s, &l, dx, one ? module_grad(m, p, 0) : NULL, NULL, dy, x, w[0],
+                                 NULL);
     if (!one)
-        weight_gradients(m, p, f.x, dy, w);
+        weight_gradients(m, p, x, dy, w);
+}
+
+static void linears_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    struct linears_frame f = *(struct linears_frame *)frame_pop(p, sizeof f);
+    backward_products(m, p, f.x, dy, dx);
+    for (int i = m->n_children - 1; i >= 0; i--)
+        module_backward(m->children[i], p, dy, dx);
 }
 
 static const struct module_ops linears_ops = {
@@ -119,17 +142,23 @@ struct module *linears_new(struct builder *b, const char *name, const char *pare
                            const struct linears *l)
 {
     REQUIRE(l->n >= 1 && l->n <= LINEARS_MAX);
-    struct linears_conf c = {.n = l->n, .n_in = n_in, .whole = true};
+    struct linears_conf c = {.table = b->table, .n = l->n, .n_in = n_in, .blocks = true};
     for (int i = 0; i < l->n; i++) {
         c.n_out[i] = l->n_out[i];
         c.width += l->n_out[i];
         if (i < l->n - 1 && l->n_out[i] * n_in % BLOCK_ELEMS != 0)
-            c.whole = false;
+            c.blocks = false;
     }
-    struct module *m = module_new(b, name, &linears_ops, &c, sizeof c, 0);
+    const char *full[LINEARS_MAX];
+    int n_adapters = 0, n_added = 0;
+    for (int i = 0; i < l->n; i++) {
+        full[i] = module_path(b, parent, l->name[i]);
+        n_adapters += lora_wants(b, full[i]);
+    }
+    struct module *m = module_new(b, name, &linears_ops, &c, sizeof c, n_adapters);
     for (int i = 0; i < l->n; i++) {
         struct tensor_row w = {
-            .name = module_path(b, module_path(b, parent, l->name[i]), "weight"),
+            .name = module_path(b, full[i], "weight"),
             .shape = shape_make(2, l->n_out[i], n_in),
             .flags = TENSOR_DECAY,
             .init = {.kind = INIT_NORMAL, .b = l->std},
@@ -138,6 +167,9 @@ struct module *linears_new(struct builder *b, const char *name, const char *pare
         tensor_add(b->table, &w);
     }
     m->n_rows = l->n;
+    for (int64_t i = 0, first = 0; i < l->n; first += l->n_out[i++])
+        if (lora_wants(b, full[i]))
+            m->children[n_added++] = lora_new(b, full[i], n_in, l->n_out[i], first, c.width);
     m->n_in = n_in;
     m->n_out = c.width;
     return m;

@@ -100,7 +100,7 @@ static int gpt2_build(struct model *m, void *conf, const char **key)
 {
     struct gpt2_conf *c = conf;
     TRY(resolve(m, c, key));
-    struct builder b = {.arena = m->arena, .table = &m->table};
+    struct builder b = {.arena = m->arena, .table = &m->table, .lora = m->lora};
     int n_layer = (int)c->n_layer;
     float std = (float)c->initializer_range;
     struct decoder positions = {.rope_D = 0};
@@ -129,6 +129,9 @@ static const char *const gpt2_aliases[] = {
     "Conv1D",    "Linear", "CausalSelfAttention", "Attention", NULL,
 };
 
+/* peft's choice. */
+static const char *const gpt2_lora[] = {"c_attn", NULL};
+
 const struct model_family gpt2_family = {
     .name = "gpt2",
     .aliases = gpt2_aliases,
@@ -136,5 +139,6 @@ const struct model_family gpt2_family = {
     .opts = gpt2_opts,
     .conf_bytes = sizeof(struct gpt2_conf),
     .build = gpt2_build,
+    .lora_targets = gpt2_lora,
     .block_size = gpt2_block_size,
 };

@@ -109,7 +109,7 @@ static int llama_build(struct model *m, void *conf, const char **key)
 {
     struct llama_conf *c = conf;
     TRY(resolve(m, c, key));
-    struct builder b = {.arena = m->arena, .table = &m->table};
+    struct builder b = {.arena = m->arena, .table = &m->table, .lora = m->lora};
     struct decoder positions = {.rope_D = c->head_dim, .rope_theta = c->rope_theta};
     int n_layer = (int)c->num_hidden_layers;
     float std = (float)c->initializer_range;
@@ -153,6 +153,9 @@ static const char *const llama_aliases[] = {
     NULL,
 };
 
+/* peft's choice. */
+static const char *const llama_lora[] = {"q_proj", "v_proj", NULL};
+
 const struct model_family llama_family = {
     .name = "llama",
     .aliases = llama_aliases,
@@ -160,5 +163,6 @@ const struct model_family llama_family = {
     .opts = llama_opts,
     .conf_bytes = sizeof(struct llama_conf),
     .build = llama_build,
+    .lora_targets = llama_lora,
     .block_size = llama_block_size,
 };

@@ -139,7 +139,7 @@ static int mlp_build(struct model *m, void *conf, const char **key)
     TRY(resolve(c, m->shape.n_in, n_out, key));
     m->shape.T = 0;
 
-    struct builder b = {.arena = m->arena, .table = &m->table};
+    struct builder b = {.arena = m->arena, .table = &m->table, .lora = m->lora};
     struct mlp_root root = {.dropout = (float)c->dropout};
     int n = c->layers.n - 1;
     m->root = module_new(&b, "", &mlp_ops, &root, sizeof root, n + 1);
@@ -158,6 +158,9 @@ static int mlp_build(struct model *m, void *conf, const char **key)
 
 static const char *const mlp_aliases[] = {"Sequential", "MLP", NULL};
 
+/* All of them. */
+static const char *const mlp_lora[] = {"*", NULL};
+
 const struct model_family mlp_family = {
     .name = "mlp",
     .aliases = mlp_aliases,
@@ -165,4 +168,5 @@ const struct model_family mlp_family = {
     .opts = mlp_opts,
     .conf_bytes = sizeof(struct mlp_conf),
     .build = mlp_build,
+    .lora_targets = mlp_lora,
 };

@@ -17,12 +17,15 @@ struct model_family {
      * tree.  Errors are ERR_USAGE without a place; *key names the offending key.  Local. */
     int (*build)(struct model *m, void *conf, const char **key);
     int64_t (*block_size)(const void *conf); /* NULL: reads no tokens */
+    const char *const *lora_targets; /* linear layers that get adapters where no one says which;
+                                        NULL-terminated */
 };
 
 struct model {
     const char *name; /* "" for the only [model], else its section's name */
     const struct model_family *family;
     void *conf;
+    const struct lora *lora;   /* NULL: no adapters */
     struct sample_shape shape; /* in: what the data offers; T and vocab are set by the model */
     struct tensor_table table;
     struct module *root;
@@ -33,10 +36,12 @@ extern const struct model_family gpt2_family, llama_family, mlp_family;
 extern const struct model_family *const model_list[];           /* NULL-terminated */
 const struct model_family *model_family_find(const char *type); /* NULL: none.  Local. */
 
-/* Build a model of family from a conf that was read by family->opts.  Local. */
+/* Build a model of family from a conf that was read by family->opts.  With lora (NULL: none; its
+ * n_targets 0: the family's) all tensors but the adapters' are frozen.  *key names the key that
+ * does not fit.  Local. */
 int model_build(const char *name, const struct model_family *family, void *conf,
-                const struct sample_shape *shape, struct arena *a, const char **key,
-                struct model **out);
+                const struct lora *lora, const struct sample_shape *shape, struct arena *a,
+                const char **key, struct model **out);
 
 /* Tokens that a sample of this model has at most, from its conf alone; 0: reads none.  Local. */
 int64_t model_block_size(const struct model_family *family, const void *conf);

@@ -10,31 +10,71 @@ static int64_t pad(int64_t n)
     return (n + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS;
 }
 
+static bool is_frozen(const struct model *m, int row)
+{
+    return m->table.rows[row].flags & TENSOR_FROZEN;
+}
+
+/* A unit of the rows of the tree's unit u that are frozen, or of those that are not. */
+static void add_unit(struct plan *p, const struct model *m, const struct cut_tree *c, int u,
+                     bool frozen, struct arena *a)
+{
+    int *row = arena_alloc(a, sizeof *row * (size_t)(p->n_rows + 1)), n = 0, n_others = 0;
+    struct plan_unit *unit = &p->unit[p->n_units];
+    for (int r = 0; r < p->n_rows; r++) {
+        if (c->unit_of[r] != u)
+            continue;
+        if (is_frozen(m, r) == frozen)
+            row[n++] = r;
+        else
+            n_others++;
+    }
+    if (n == 0 && (frozen || n_others > 0))
+        return;
+    *unit = (struct plan_unit){.module = c->unit_module[u],
+                               .row = row,
+                               .n_rows = n,
+                               .encloses = c->encloses[u],
+                               .early_grad = c->early_grad[u],
+                               .frozen = frozen};
+    for (int i = 0; i < n; i++) {
+        p->place[row[i]] = (struct plan_place){.unit = p->n_units, .begin = unit->n_elem};
+        unit->n_elem += pad(shape_elems(&m->table.rows[row[i]].shape));
+    }
+    int64_t *cut = arena_alloc(a, sizeof *cut * (size_t)(p->size + 1));
+    for (int r = 0; r <= p->size; r++)
+        cut[r] = unit->n_elem / BLOCK_ELEMS * r / p->size * BLOCK_ELEMS;
+    unit->cut = cut;
+    p->n_units++;
+}
+
+/* Frozen units lie behind the others, so that places in arrays of gradients and moments are those
+ * in arrays of weights. */
 static void lay_out(struct plan *p, const struct model *m, const struct cut_tree *c,
                     struct arena *a)
 {
-    const struct tensor_table *t = &m->table;
-    for (int u = 0; u < p->n_units; u++) {
-        struct plan_unit *unit = &p->unit[u];
-        int *row = arena_alloc(a, sizeof *row * (size_t)(t->n_rows + 1));
-        *unit = (struct plan_unit){.module = c->unit_module[u],
-                                   .row = row,
-                                   .begin = p->n_elem,
-                                   .encloses = c->encloses[u],
-                                   .early_grad = c->early_grad[u]};
-        for (int r = 0; r < t->n_rows; r++) {
-            if (c->unit_of[r] != u)
-                continue;
-            row[unit->n_rows++] = r;
-            p->place[r] = (struct plan_place){.unit = u, .begin = p->n_elem};
-            p->n_elem += pad(shape_elems(&t->rows[r].shape));
-        }
-        unit->n_elem = p->n_elem - unit->begin;
-        int64_t *cut = arena_alloc(a, sizeof *cut * (size_t)(p->size + 1));
-        for (int r = 0; r <= p->size; r++)
-            cut[r] = unit->n_elem / BLOCK_ELEMS * r / p->size * BLOCK_ELEMS;
-        unit->cut = cut;
+    for (int u = 0; u < c->n_units; u++) {
+        add_unit(p, m, c, u, false, a);
+        add_unit(p, m, c, u, true, a);
     }
+    for (int frozen = 0; frozen <= 1; frozen++) {
+        for (int u = 0; u < p->n_units; u++)
+            if (p->unit[u].frozen == frozen) {
+                p->unit[u].begin = p->n_elem;
+                p->n_elem += p->unit[u].n_elem;
+            }
+        if (!frozen)
+            p->n_train = p->n_elem;
+    }
+    int *trained = arena_alloc(a, sizeof *trained * (size_t)(p->n_rows + 1));
+    for (int r = 0; r < p->n_rows; r++) {
+        p->place[r].begin += p->unit[p->place[r].unit].begin;
+        if (is_frozen(m, r))
+            continue;
+        trained[p->n_trained++] = r;
+        p->n_train_params += shape_elems(&m->table.rows[r].shape);
+    }
+    p->trained = trained;
 }
 
 struct plan *plan_make(const struct model *m, const struct policy *policy, const struct wrap *wrap,
@@ -43,23 +83,22 @@ struct plan *plan_make(const struct model *m, const struct policy *policy, const
     struct cut_tree c;
     wrap_cut(m, wrap, a, &c);
     struct plan *p = arena_alloc(a, sizeof *p);
-    *p = (struct plan){
-        .policy = policy, .size = size, .n_units = c.n_units, .n_rows = m->table.n_rows};
-    p->unit = arena_alloc(a, sizeof *p->unit * (size_t)p->n_units);
+    *p = (struct plan){.policy = policy, .size = size, .n_rows = m->table.n_rows};
+    p->unit = arena_alloc(a, sizeof *p->unit * 2 * (size_t)c.n_units);
     p->place = arena_alloc(a, sizeof *p->place * (size_t)(p->n_rows + 1));
     p->n_params = tensor_table_elems(&m->table);
     lay_out(p, m, &c, a);
     return p;
 }
 
-static int64_t nested(const struct plan *p, const struct module *m, bool all)
+static int64_t nested(const struct plan *p, const struct module *m, bool trained, bool all)
 {
     int64_t own = 0, inside = 0;
     for (int u = 0; u < p->n_units; u++)
-        if (p->unit[u].module == m)
-            own = p->unit[u].n_elem;
+        if (p->unit[u].module == m && !(trained && p->unit[u].frozen))
+            own += p->unit[u].n_elem;
     for (int i = 0; i < m->n_children; i++) {
-        int64_t n = nested(p, m->children[i], all);
+        int64_t n = nested(p, m->children[i], trained, all);
         inside = all ? inside + n : n > inside ? n : inside;
     }
     return own + inside;
@@ -67,7 +106,12 @@ static int64_t nested(const struct plan *p, const struct module *m, bool all)
 
 int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all)
 {
-    return nested(p, m->root, all);
+    return nested(p, m->root, false, all);
+}
+
+int64_t plan_nested_train(const struct plan *p, const struct model *m)
+{
+    return nested(p, m->root, true, false);
 }
 
 /* Addresses that nobody may touch, so that layers see a gradient where there will be one. */
@@ -138,5 +182,14 @@ int64_t plan_own_elems(const struct plan *p, int rank)
     int64_t n = 0;
     for (int u = 0; u < p->n_units; u++)
         n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
+    return n;
+}
+
+int64_t plan_own_train(const struct plan *p, int rank)
+{
+    int64_t n = 0;
+    for (int u = 0; u < p->n_units; u++)
+        if (!p->unit[u].frozen)
+            n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
     return n;
 }

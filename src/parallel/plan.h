@@ -5,7 +5,9 @@
 #include "model/model.h"
 #include "parallel/policy.h"
 
-/* A part of the module tree whose parameters lie in one flat range and move together. */
+/* A part of the module tree whose parameters lie in one flat range and move together.  Where some
+ * of its tensors are frozen and others are not, it is two units of one module, the frozen one
+ * second: each is cut evenly, and a frozen one has no gradient, moments or sums. */
 struct plan_unit {
     struct module *module; /* whose hooks belong to the unit */
     const int *row;        /* its tensors in execution order */
@@ -14,6 +16,7 @@ struct plan_unit {
     const int64_t *cut;    /* (size + 1) from the unit's begin: rank r owns [cut[r], cut[r + 1]) */
     bool encloses;         /* other units lie inside its module */
     bool early_grad;       /* its gradient begins in forward: a loss head is part of it */
+    bool frozen;           /* all of its tensors are; else none */
 };
 
 /* Where a tensor lies.  It starts at a multiple of BLOCK_ELEMS and shards are cut only there, so
@@ -29,8 +32,12 @@ struct plan {
     int n_units, n_rows;
     struct plan_unit *unit;
     struct plan_place *place; /* by row */
-    int64_t n_elem;           /* of the flat arrays, padding included */
-    int64_t n_params;         /* without padding */
+    int64_t n_elem;           /* of flat arrays of weights, padding included */
+    int64_t n_train;          /* of flat arrays of gradients and moments: the first so many */
+    const int *trained;       /* rows that are not frozen, in order */
+    int n_trained;
+    int64_t n_params;       /* without padding */
+    int64_t n_train_params; /* and without what is frozen */
 };
 
 /* How much one micro-batch needs, from a dry run of the model. */
@@ -61,6 +68,9 @@ void plan_print_classes(const struct model *m, struct text *out);
  * dropped on the way out (all: only at the end of a pass).  Local. */
 int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all);
 
+/* The same of units that are trained, for their gradients on the way out.  Local. */
+int64_t plan_nested_train(const struct plan *p, const struct model *m);
+
 enum pass_kind { PASS_TRAIN, PASS_EVAL, PASS_LOGITS }; /* LOGITS: of the last position only */
 
 /* One micro-batch of B samples of T tokens. */
@@ -78,5 +88,6 @@ void plan_measure(const struct model *m, const struct device *dev, const struct 
 void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,
                    int64_t *end);
 
-/* Elements of rank's parts of all units together.  Local. */
+/* Elements of rank's parts of all units together, and of those that are trained.  Local. */
 int64_t plan_own_elems(const struct plan *p, int rank);
+int64_t plan_own_train(const struct plan *p, int rank);

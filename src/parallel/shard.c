@@ -54,16 +54,19 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
-    int64_t at = 0;
+    int64_t at[] = {0, plan_own_train(p, s->comm->rank)}; /* frozen ones lie behind the others */
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
     for (int u = 0; u < p->n_units; u++) {
         struct shard_unit *x = &s->unit[u];
+        int64_t *begin = &at[p->unit[u].frozen];
         *x = (struct shard_unit){
-            .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = at};
+            .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = *begin};
         x->hooks.self = x;
-        at += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
+        *begin += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
+        if (u > 0 && p->unit[u - 1].module == p->unit[u].module)
+            s->unit[u - 1].frozen = x;
         if (s->replicas)
             TRY(cut_replicas(s, x));
     }
@@ -79,7 +82,7 @@ static int alloc_tables(struct shard *s)
     shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
     /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
     s->reduce_scratch = malloc(z.scratch > scratch || !s->replicas ? z.scratch : scratch);
-    s->block_sum = malloc((size_t)(s->n_own / BLOCK_ELEMS + 1) * sizeof(double));
+    s->block_sum = malloc((size_t)(s->n_own_train / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
     if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of)
@@ -97,9 +100,10 @@ static void point_rows(struct shard *s)
             unit_point_weights(x, (char *)s->copy + begin * elem, elem);
         else if (!s->row->shard_params)
             unit_point_weights(x, s->master + begin, sizeof *s->master);
-        if (!shard_forms_in_unit(s))
+        if (!shard_forms_in_unit(s) && !x->plan->frozen)
             unit_point_grads(x, s->grad + begin);
-        x->plan->module->hooks = &x->hooks;
+        if (u == 0 || s->unit[u - 1].frozen != x)
+            x->plan->module->hooks = &x->hooks;
     }
 }
 
@@ -126,7 +130,7 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
                         .replicas = replicas && replicas->size > 1 ? replicas : NULL,
                         .stream = stream,
                         .conf = *conf,
-                        .n_own = plan_own_elems(plan, c->rank)};
+                        .n_own_train = plan_own_train(plan, c->rank)};
     int rc = build(s);
     if (rc != ERR_OK) {
         shard_destroy(&s);
@@ -179,6 +183,8 @@ static struct shard_part part_of(const struct shard *s, int array, int row, bool
                   : array == SHARD_MASTER ? s->master
                                           : s->state[array - SHARD_STATE];
     struct shard_part p = {.end = shape_elems(&s->model->table.rows[row].shape)};
+    if (x->plan->frozen && array != SHARD_MASTER)
+        return (struct shard_part){0};
     if (own_only || parts)
         plan_own_part(s->plan, s->model, row, s->comm->rank, &p.begin, &p.end);
     if (p.begin < p.end)
@@ -207,13 +213,16 @@ void shard_init(struct shard *s, uint64_t seed)
     }
 }
 
-/* Own parts of the whole copy are up to date: bring the others'. */
-static void share_copy(struct shard *s)
+/* Own parts of the whole copy are up to date: bring the others'.  An update leaves frozen ones. */
+static void share_copy(struct shard *s, bool frozen_too)
 {
     size_t elem = dtype_bytes(s->conf.compute);
-    for (int u = 0; s->copy && s->row->shard_optim && u < s->plan->n_units; u++)
-        s->comm->ops->all_gather(s->comm, (char *)s->copy + (size_t)s->plan->unit[u].begin * elem,
-                                 s->plan->unit[u].cut, elem);
+    for (int u = 0; s->copy && s->row->shard_optim && u < s->plan->n_units; u++) {
+        const struct plan_unit *x = &s->plan->unit[u];
+        if (!x->frozen || frozen_too)
+            s->comm->ops->all_gather(s->comm, (char *)s->copy + (size_t)x->begin * elem, x->cut,
+                                     elem);
+    }
 }
 
 static void *copy_at(const struct shard *s, int row, int64_t begin)
@@ -229,12 +238,12 @@ void shard_refresh(struct shard *s)
         if (p.begin < p.end)
             s->stream->k->cast(s->stream, copy_at(s, r, p.begin), p.values, p.end - p.begin);
     }
-    share_copy(s);
+    share_copy(s, true);
 }
 
 void shard_begin_step(struct shard *s)
 {
-    size_t n = (size_t)(s->row->shard_grads ? s->n_own : s->plan->n_elem);
+    size_t n = (size_t)(s->row->shard_grads ? s->n_own_train : s->plan->n_train);
     s->stream->dev->mem->zero(s->stream, s->grad, n * sizeof *s->grad);
 }
 
@@ -243,33 +252,32 @@ void shard_begin_micro(struct shard *s, bool last)
     s->last = last;
 }
 
-static bool decays(const struct tensor_row *row, enum decay_on on)
+/* The gradient is summed, each rank's part its own: bring the others'. */
+static void share_gradient(struct shard *s)
 {
-    return on == DECAY_ON_ALL || (row->flags & TENSOR_DECAY);
+    for (int u = 0; u < s->plan->n_units; u++) {
+        const struct plan_unit *x = &s->plan->unit[u];
+        if (!x->frozen)
+            s->comm->ops->all_gather(s->comm, s->grad + x->begin, x->cut, sizeof(float));
+    }
 }
 
 void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
-                  enum decay_on decay_on, const struct optim_step *st)
+                  const struct optim_step *step)
 {
-    const struct plan *p = s->plan;
-    for (int u = 0; !s->row->shard_optim && u < p->n_units; u++)
-        s->comm->ops->all_gather(s->comm, s->grad + p->unit[u].begin, p->unit[u].cut,
-                                 sizeof(float));
-    for (int r = 0; r < p->n_rows; r++) {
-        const struct tensor_row *row = &s->model->table.rows[r];
+    if (!s->row->shard_optim)
+        share_gradient(s);
+    for (int r = 0; r < s->plan->n_rows; r++) {
         struct shard_part w = shard_held_part(s, SHARD_MASTER, r);
-        if ((row->flags & TENSOR_FROZEN) || w.begin == w.end)
+        if ((s->model->table.rows[r].flags & TENSOR_FROZEN) || w.begin == w.end)
             continue;
         struct shard_part g = s->row->shard_optim ? shard_own_part(s, SHARD_GRAD, r)
                                                   : shard_held_part(s, SHARD_GRAD, r);
-        struct optim_step own = *st;
-        if (!decays(row, decay_on))
-            own.weight_decay = 0;
         float *state[OPTIM_MAX_STATES] = {0};
         for (int i = 0; i < s->conf.n_states; i++)
             state[i] = shard_held_part(s, SHARD_STATE + i, r).values;
         ops->update(conf, s->stream, w.values, g.values, state, copy_at(s, r, w.begin),
-                    w.end - w.begin, &own);
+                    w.end - w.begin, &step[r]);
     }
-    share_copy(s);
+    share_copy(s, false);
 }

@@ -25,13 +25,13 @@ struct shard {
     struct comm *replicas;     /* borrowed: the same parts on other nodes; NULL: none */
     struct stream *stream;     /* borrowed */
     struct shard_conf conf;
-    int64_t n_own;       /* elements of this rank's parts */
+    int64_t n_own_train; /* elements of this rank's parts of what is trained */
     float *master;       /* owned: parts if row->shard_optim, else whole */
-    float *grad;         /* owned: parts if row->shard_grads, else whole */
+    float *grad;         /* owned: parts if row->shard_grads, else whole; as state without frozen */
     float *state[OPTIM_MAX_STATES]; /* owned: as master */
-    void *copy;          /* owned: whole weights in the compute dtype, where layers do not read
+    void *copy;              /* owned: whole weights in the compute dtype, where layers do not read
                             the master itself and parameters are not sharded */
-    struct stack gathered; /* whole units' weights, while parameters are sharded */
+    struct stack gathered;   /* whole units' weights, while parameters are sharded */
     struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
     void *gathered_memory, *unit_grad_memory; /* owned */
     float *reduce_scratch;           /* owned */
@@ -50,11 +50,11 @@ void shard_destroy(struct shard **s);
 
 /* Bytes of one rank, by what they hold.  0 where a policy needs no such array. */
 struct shard_memory {
-    size_t master, copy;  /* fp32 weights; weights in the compute dtype */
-    size_t grad, state;   /* gradients; all moments together */
-    size_t gathered;      /* whole units while parameters are sharded */
-    size_t unit_grads;    /* gradients of units while they are formed */
-    size_t scratch;       /* of sums over the ranks */
+    size_t master, copy; /* fp32 weights; weights in the compute dtype */
+    size_t grad, state;  /* gradients; all moments together */
+    size_t gathered;     /* whole units while parameters are sharded */
+    size_t unit_grads;   /* gradients of units while they are formed */
+    size_t scratch;      /* of sums over the ranks */
 };
 
 /* What shard_create takes on rank.  Local, pure. */
@@ -91,10 +91,10 @@ void shard_begin_micro(struct shard *s, bool last);
  * *finite false: the gradient holds NaN or infinity.  Collective on the shard's comm. */
 double shard_grad_norm(struct shard *s, bool *finite);
 
-/* One update of all parameters, and new weights for the layers.  decay_on says for a row whether
- * weight decay applies.  Collective on the shard's comm. */
+/* One update of all parameters that are trained, and new weights for the layers.  step is by row.
+ * Collective on the shard's comm. */
 void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
-                  enum decay_on decay_on, const struct optim_step *st);
+                  const struct optim_step *step);
 
 /* One rank's part of a tensor in an array that follows the plan. */
 struct shard_part {
@@ -103,7 +103,8 @@ struct shard_part {
 };
 enum shard_array { SHARD_MASTER, SHARD_GRAD, SHARD_STATE }; /* SHARD_STATE + i: state i */
 
-/* The part of row that this rank owns: each element of a model has one owner among s->comm.
+/* The part of row that this rank owns: each element of a model has one owner among s->comm.  A
+ * frozen row has no part in gradient and states.
  * SHARD_GRAD: after the step's last micro-step.  Local. */
 struct shard_part shard_own_part(const struct shard *s, int array, int row);
 

@@ -6,6 +6,7 @@ struct shard_unit {
     struct shard *shard;
     const struct plan_unit *plan;
     struct hooks hooks;
+    struct shard_unit *frozen;  /* the same module's frozen tensors, whose hooks this one calls */
     int64_t own_begin;          /* of this rank's part in arrays of parts */
     const int64_t *replica_cut; /* owned by shard: parts of the own part, by replica; or NULL */
     bool is_gathered;

@@ -12,7 +12,8 @@ static int64_t scratch_elems(const struct plan *p)
 {
     int64_t most = p->size * shard_slice_elems(p->size), unit = 0;
     for (int u = 0; u < p->n_units; u++)
-        unit = p->unit[u].n_elem > unit ? p->unit[u].n_elem : unit;
+        if (!p->unit[u].frozen && p->unit[u].n_elem > unit)
+            unit = p->unit[u].n_elem;
     return unit < most ? unit : most;
 }
 
@@ -22,18 +23,20 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     const struct policy *row = p->policy;
     size_t whole = (size_t)p->n_elem * sizeof(float);
     size_t own = (size_t)plan_own_elems(p, rank) * sizeof(float);
+    size_t whole_train = (size_t)p->n_train * sizeof(float);
+    size_t own_train = (size_t)plan_own_train(p, rank) * sizeof(float);
     size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
     bool reads_master = conf->compute == DTYPE_F32 && !row->shard_optim;
     *out = (struct shard_memory){.master = row->shard_optim ? own : whole,
-                                 .grad = row->shard_grads ? own : whole};
+                                 .grad = row->shard_grads ? own_train : whole_train};
     out->scratch = (size_t)scratch_elems(p) * sizeof(float);
-    out->state = out->master * (size_t)conf->n_states;
+    out->state = (row->shard_optim ? own_train : whole_train) * (size_t)conf->n_states;
     if (!row->shard_params && !reads_master)
         out->copy = (size_t)p->n_elem * elem;
     if (row->shard_params)
         out->gathered = (size_t)plan_nested_elems(p, m, row->keep_after_forward) * elem + align;
     if (row->shard_grads || conf->sync_each_batch)
-        out->unit_grads = (size_t)plan_nested_elems(p, m, false) * sizeof(float) + align;
+        out->unit_grads = (size_t)plan_nested_train(p, m) * sizeof(float) + align;
 }
 
 size_t shard_bytes(const struct plan *p, const struct model *m, const struct shard_conf *conf,
@@ -48,7 +51,7 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
                          int64_t accumulation, int64_t n_replicas, struct shard_traffic *out)
 {
     const struct policy *row = p->policy;
-    double n = (double)p->n_elem, elem = (double)dtype_bytes(conf->compute);
+    double n = (double)p->n_train, elem = (double)dtype_bytes(conf->compute);
     double share = (double)(p->size - 1) / p->size, micro = (double)accumulation;
     double across = (double)(n_replicas - 1) / (double)n_replicas;
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;

@@ -35,9 +35,7 @@ void unit_point_grads(struct shard_unit *x, float *whole)
     struct shard *s = x->shard;
     for (int i = 0; i < x->plan->n_rows; i++) {
         int row = x->plan->row[i];
-        bool frozen = s->model->table.rows[row].flags & TENSOR_FROZEN;
-        s->grad_of[row] =
-            whole && !frozen ? whole + (s->plan->place[row].begin - x->plan->begin) : NULL;
+        s->grad_of[row] = whole ? whole + (s->plan->place[row].begin - x->plan->begin) : NULL;
     }
 }
 
@@ -59,6 +57,13 @@ static void gather(struct shard_unit *x)
     unit_point_weights(x, x->gathered, elem);
 }
 
+static void gather_all(struct shard_unit *x)
+{
+    gather(x);
+    if (x->frozen)
+        gather(x->frozen);
+}
+
 static void release(struct shard_unit *x)
 {
     if (!x->is_gathered)
@@ -68,11 +73,19 @@ static void release(struct shard_unit *x)
     unit_point_weights(x, NULL, 0);
 }
 
+/* In the opposite order. */
+static void release_all(struct shard_unit *x)
+{
+    if (x->frozen)
+        release(x->frozen);
+    release(x);
+}
+
 /* A micro-step's gradient is formed from zero, then summed, then added. */
 static void begin_gradient(struct shard_unit *x)
 {
     struct shard *s = x->shard;
-    if (!shard_forms_in_unit(s) || x->unit_grad)
+    if (!shard_forms_in_unit(s) || x->unit_grad || x->plan->frozen)
         return;
     size_t n_bytes = (size_t)x->plan->n_elem * sizeof(float);
     x->grad_mark = stack_mark(&s->unit_grads);
@@ -100,6 +113,8 @@ static void end_gradient(struct shard_unit *x)
 {
     struct shard *s = x->shard;
     const struct plan_unit *u = x->plan;
+    if (u->frozen)
+        return;
     if (!shard_forms_in_unit(s)) {
         if (s->last)
             sum_over_ranks(x, s->grad + u->begin);
@@ -119,7 +134,7 @@ static void unit_before_forward(void *self, struct pass *p)
     struct shard_unit *x = self;
     if (p->dry)
         return;
-    gather(x);
+    gather_all(x);
     if (p->training && (x->plan->early_grad || x->plan->encloses))
         begin_gradient(x);
 }
@@ -132,7 +147,7 @@ static void unit_after_forward(void *self, struct pass *p)
         return;
     bool keep = x->shard->row->keep_after_forward || x->plan->encloses;
     if (!p->training || !keep)
-        release(x);
+        release_all(x);
 }
 
 static void unit_before_backward(void *self, struct pass *p)
@@ -140,7 +155,7 @@ static void unit_before_backward(void *self, struct pass *p)
     struct shard_unit *x = self;
     if (p->dry)
         return;
-    gather(x);
+    gather_all(x);
     begin_gradient(x);
 }
 
@@ -150,5 +165,5 @@ static void unit_after_backward(void *self, struct pass *p)
     if (p->dry)
         return;
     end_gradient(x);
-    release(x);
+    release_all(x);
 }

@@ -12,6 +12,14 @@ static const struct opt model_opts[] = {
     STR(model_common_conf, eval_data, NULL, "name of the [data.NAME] to evaluate on, all of it"),
     STR(model_common_conf, optimizer, NULL, "name of the [optimizer.NAME] to use"),
     STR(model_common_conf, scheduler, NULL, "name of the [scheduler.NAME] to use"),
+    I64(model_common_conf, lora_rank, "0", 0, 65536,
+        "LoRA: width of the adapters, which alone are trained; 0: none"),
+    F64_AUTO(model_common_conf, lora_alpha, "auto", 0, 1e6,
+             "LoRA: adapters count alpha / rank; auto: the rank, so 1"),
+    F64(model_common_conf, lora_dropout, "0", 0, 0.99, "LoRA: share of an adapter's input dropped"),
+    STRS(model_common_conf, lora_targets, NULL,
+         "LoRA: linear layers that get one, by shell patterns; without it c_attn (gpt2), q_proj "
+         "and v_proj (llama), all (mlp)"),
     I64_AUTO(model_common_conf, seed, "auto", 0, 9e15, "seed of this model; auto: the job's"),
     {.type = OPT_END},
 };
@@ -48,14 +56,13 @@ const struct section_kind *const *run_kinds(struct arena *a)
         v[1][i] = (struct section_variant){data_list[i]->name, data_list[i]->opts};
     for (int i = 0; optim_list[i] && i < MAX_VARIANTS - 1; i++)
         v[2][i] = (struct section_variant){optim_list[i]->name, optim_list[i]->opts};
-    const struct section_kind *model =
-        typed_kind(a, "model", model_opts, v[0], "what is trained");
+    const struct section_kind *model = typed_kind(a, "model", model_opts, v[0], "what is trained");
     const struct section_kind *data =
         typed_kind(a, "data", data_opts, v[1], "what it is trained on");
     const struct section_kind *optim = typed_kind(a, "optimizer", optim_opts, v[2], "update rule");
     const struct section_kind *const list[] = {
-        &kind_job,       model,      data,  &kind_strategy, &kind_plugin, optim,
-        &kind_scheduler, &kind_eval, &kind_checkpoint, NULL};
+        &kind_job,       model,       data,       &kind_strategy,   &kind_plugin, optim,
+        &kind_scheduler, &kind_group, &kind_eval, &kind_checkpoint, NULL};
     const struct section_kind **out = arena_alloc(a, sizeof list);
     memcpy(out, list, sizeof list);
     return out;
@@ -84,6 +91,25 @@ static int choose(const struct run_conf *c, const char *kind, const char *key, c
     return job_error(j, "model", c->model_name, key, "there is no section [%s.%s]", kind, named);
 }
 
+static int read_lora(struct run_conf *c)
+{
+    const struct model_common_conf *m = &c->model;
+    const char *lone = m->lora_targets.n > 0         ? "lora_targets"
+                       : !opt_is_auto(m->lora_alpha) ? "lora_alpha"
+                       : m->lora_dropout > 0         ? "lora_dropout"
+                                                     : NULL;
+    if (m->lora_rank == 0 && lone)
+        return job_error(c->job, "model", c->model_name, lone,
+                         "means nothing without lora_rank, the width of the adapters");
+    c->lora =
+        (struct lora){.rank = m->lora_rank,
+                      .alpha = opt_is_auto(m->lora_alpha) ? (double)m->lora_rank : m->lora_alpha,
+                      .dropout = m->lora_dropout,
+                      .n_targets = m->lora_targets.n,
+                      .target = m->lora_targets.v};
+    return ERR_OK;
+}
+
 static int read_model(struct run_conf *c, struct arena *a)
 {
     int n;
@@ -99,7 +125,7 @@ static int read_model(struct run_conf *c, struct arena *a)
     TRY(job_read(c->job, "model", c->model_name, c->family->opts, c->family_conf));
     if (c->model.seed == OPT_AUTO_I64)
         c->model.seed = c->main.seed;
-    return ERR_OK;
+    return read_lora(c);
 }
 
 static int read_data(struct run_conf *c, struct arena *a, const char *name, struct data_choice *d)
@@ -174,6 +200,7 @@ int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
     TRY(read_both_data(c, a));
     TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));
     TRY(read_optim(c, a));
+    TRY(groups_read(j, a, &c->groups));
     TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));
     TRY(job_read(j, "checkpoint", NULL, kind_checkpoint.opts, &c->ckpt));
     if (c->main.profile_steps.n != 2)

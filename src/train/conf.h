@@ -4,13 +4,12 @@
 #include "data/data.h"
 #include "job/job.h"
 #include "model/model.h"
-#include "optim/optim.h"
-#include "optim/schedule.h"
+#include "optim/group.h"
 
 struct job_conf {
     const char *name, *output_dir;
     int64_t seed;
-    int device; /* enum device_choice */
+    int device;                    /* enum device_choice */
     int64_t max_steps, num_epochs; /* OPT_AUTO_I64: not given */
     int64_t threads;               /* OPT_AUTO_I64: from the binding */
     int64_t log_every;
@@ -57,9 +56,12 @@ enum on_save_error { SAVE_ERROR_STOP, SAVE_ERROR_CONTINUE };
 
 /* Keys of [model] that every family has. */
 struct model_common_conf {
-    int type; /* index into model_list */
+    int type;                                             /* index into model_list */
     const char *data, *eval_data, *optimizer, *scheduler; /* names of sections, or NULL */
     int64_t seed;                                         /* OPT_AUTO_I64: the job's */
+    int64_t lora_rank;                                    /* 0: no adapters */
+    double lora_alpha, lora_dropout;
+    struct opt_strs lora_targets;
 };
 
 struct data_choice {
@@ -79,12 +81,14 @@ struct run_conf {
     struct model_common_conf model;
     const struct model_family *family;
     void *family_conf;
+    struct lora lora;                   /* rank 0: none */
     struct data_choice data, eval_data; /* eval_data.ops NULL: the same file's held-out part */
     const char *optim_name, *schedule_name;
     struct optim_conf optim;
     const struct optim_ops *optim_ops;
     void *optim_own;
     struct schedule_conf schedule;
+    struct groups groups;
 };
 
 /* Every kind of section there is, NULL-terminated: for job_load, job_check and --help. */

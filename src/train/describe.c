@@ -24,17 +24,19 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     char buf[256], mem[32];
     const struct batching *b = &r->batching;
     struct plan_memory m;
-    const struct plan_case c = {.B = b->max_local,
-                                .T = r->model->shape.T,
-                                .kind = PASS_TRAIN,
-                                .compute = r->shard.compute};
+    const struct plan_case c = {
+        .B = b->max_local, .T = r->model->shape.T, .kind = PASS_TRAIN, .compute = r->shard.compute};
     plan_measure(r->model, dev, &c, &m);
     text_printf(out, "job      %s, seed %lld, into %s\n", r->conf.main.name,
                 (long long)r->conf.main.seed, r->conf.main.output_dir);
-    text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s\n",
+    text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s",
                 r->conf.model_name ? r->conf.model_name : "", r->conf.model_name ? ": " : "",
                 r->conf.family->name, (long long)r->plan->n_params, r->plan->n_rows,
                 r->plan->n_units, r->plan->n_units == 1 ? "" : "s");
+    if (r->plan->n_train_params < r->plan->n_params)
+        text_printf(out, "; %lld are trained", (long long)r->plan->n_train_params);
+    text_printf(out, "\n");
+    groups_describe(&r->conf.groups, &r->model->table, out);
     describe_data(r, out);
     const struct strategy *s = &r->strategy;
     bool named = s->plugin && *s->plugin;

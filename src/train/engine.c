@@ -66,8 +66,10 @@ static int alloc_all(struct engine *e)
     if (!e->stream.k)
         FAIL(ERR_RESOURCE, "the device computes no %s", dtype_name(r->shard.compute));
     TRY(alloc_activations(e));
-    TRY(shard_create(r->plan, r->model, &r->shard, e->group, e->replicas, &e->stream,
-                     &e->shard));
+    TRY(shard_create(r->plan, r->model, &r->shard, e->group, e->replicas, &e->stream, &e->shard));
+    e->row_step = calloc((size_t)r->plan->n_rows + 1, sizeof *e->row_step);
+    if (!e->row_step)
+        FAIL(ERR_RESOURCE, "no memory for the steps of %d tensors", r->plan->n_rows);
     enum data_part part;
     const struct data *source = run_eval_source(r, &part);
     uint64_t seed = (uint64_t)r->conf.model.seed;
@@ -137,6 +139,7 @@ void engine_destroy(struct engine **engine)
         return;
     trace_destroy(&e->trace);
     shard_destroy(&e->shard);
+    free(e->row_step);
     comm_close(&e->replicas);
     if (e->group != e->run->comm)
         comm_close(&e->group);
@@ -172,10 +175,8 @@ void engine_draw(struct engine *e, struct window *w)
     const struct batching *b = &e->run->batching;
     const struct comm *c = e->run->comm;
     int64_t most = b->micro_global * b->accumulation, left = b->n_samples - e->index;
-    *w = (struct window){.epoch = e->epoch,
-                         .begin = e->index,
-                         .n = left < most ? left : most,
-                         .step = e->step + 1};
+    *w = (struct window){
+        .epoch = e->epoch, .begin = e->index, .n = left < most ? left : most, .step = e->step + 1};
     w->n_micro = (w->n + b->micro_global - 1) / b->micro_global;
     /* each rank counts a share of the samples, whoever computes them */
     int64_t begin, end;
@@ -246,9 +247,8 @@ static int find_nan(struct engine *e, const struct window *w, double loss)
         rc = err_set(ERR_DIVERGED,
                      "step %lld: the loss is %g; first in layer \"%s\", rank %d, samples %s%s of "
                      "epoch %lld",
-                     (long long)w->step, loss, p.bad && *p.bad ? p.bad : "loss",
-                     e->run->comm->rank, ids.s ? ids.s : "", b->B > 8 ? ", …" : "",
-                     (long long)w->epoch);
+                     (long long)w->step, loss, p.bad && *p.bad ? p.bad : "loss", e->run->comm->rank,
+                     ids.s ? ids.s : "", b->B > 8 ? ", …" : "", (long long)w->epoch);
         text_clear(&ids);
     }
     return rc;
@@ -283,7 +283,9 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
         .grad_scale = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1, /* torch's */
     };
     trace_begin(e->trace, TRACE_COMPUTE, "optimizer", c->optim_ops->name);
-    shard_update(e->shard, c->optim_ops, c->optim_own, (enum decay_on)c->optim.decay_on, &st);
+    const struct groups_base base = {&c->optim, &c->schedule, e->run->batching.total_steps};
+    groups_step(&c->groups, &e->run->model->table, &base, &st, e->row_step);
+    shard_update(e->shard, c->optim_ops, c->optim_own, e->row_step);
     trace_end(e->trace, TRACE_COMPUTE);
     e->step = w->step;
     e->samples += w->n;

@@ -35,6 +35,7 @@ struct engine {
     size_t tape_bytes, frame_bytes, scratch_bytes;
     struct comm *group, *replicas; /* owned, but for a group that is run->comm; replicas or NULL */
     struct shard *shard;           /* owned */
+    struct optim_step *row_step;   /* owned: by row */
     struct feed train, eval;
     /* counters: all of them are in the checkpoint */
     int64_t step, epoch, index, samples, tokens;

@@ -3,12 +3,6 @@
 
 #include <stdlib.h>
 
-/* The shard's array of a group: 0 the weights, then the optimizer's states. */
-static int array_of(int group)
-{
-    return group == 0 ? SHARD_MASTER : SHARD_STATE + group - 1;
-}
-
 static void print_meta(const struct engine *e, const char *job_text, int64_t metrics_bytes,
                        const char *run_id, struct text *t)
 {
@@ -17,10 +11,9 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
                 "{\"step\":%lld,\"epoch\":%lld,\"index\":%lld,\"samples\":%lld,\"tokens\":%lld,"
                 "\"metrics_bytes\":%lld,\"micro_global\":%lld,\"accumulation\":%lld,\"world\":%d,"
                 "\"seed\":%lld,\"run_id\":",
-                (long long)e->step, (long long)e->epoch, (long long)e->index,
-                (long long)e->samples, (long long)e->tokens, (long long)metrics_bytes,
-                (long long)r->batching.micro_global, (long long)r->batching.accumulation,
-                r->comm->size, (long long)r->conf.model.seed);
+                (long long)e->step, (long long)e->epoch, (long long)e->index, (long long)e->samples,
+                (long long)e->tokens, (long long)metrics_bytes, (long long)r->batching.micro_global,
+                (long long)r->batching.accumulation, r->comm->size, (long long)r->conf.model.seed);
     text_json_string(t, run_id);
     text_printf(t, ",\"name\":");
     text_json_string(t, r->conf.main.name);
@@ -49,17 +42,18 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
     struct arena *a = arena_create();
     struct run view = *r; /* its arrays live as long as this save */
     view.arena = a;
-    int n_arrays, n_rows = r->model->table.n_rows;
+    int n_arrays, array, row;
     struct ckpt_array *arrays = run_arrays(&view, &n_arrays);
     struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)n_arrays);
     int n_pieces = 0;
     /* replicas hold the same: the first of them writes */
     bool writes = !e->replicas || e->replicas->rank == 0;
     for (int i = 0; i < n_arrays && writes; i++) {
-        struct shard_part p = shard_own_part(e->shard, array_of(i / n_rows), i % n_rows);
+        run_array_place(r, i, &array, &row);
+        struct shard_part p = shard_own_part(e->shard, array, row);
         if (p.begin < p.end)
-            pieces[n_pieces++] = (struct ckpt_piece){
-                .array = i, .begin = p.begin, .end = p.end, .values = p.values};
+            pieces[n_pieces++] =
+                (struct ckpt_piece){.array = i, .begin = p.begin, .end = p.end, .values = p.values};
     }
     struct text meta = {0};
     print_meta(e, job_text, metrics_bytes, run_id, &meta);
@@ -78,15 +72,16 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
     return rc;
 }
 
-static int load_groups(struct engine *e, const struct ckpt *k, int n_groups)
+static int load_arrays(struct engine *e, const struct ckpt *k, bool weights_only)
 {
     const struct run *r = e->run;
-    int n_rows = r->model->table.n_rows, n;
+    int n, array, row;
     const struct ckpt_array *arrays = run_arrays(r, &n);
-    for (int i = 0; i < n_groups * n_rows; i++) {
+    for (int i = 0; i < (weights_only ? r->model->table.n_rows : n); i++) {
         int at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
         REQUIRE(at >= 0);
-        struct shard_part p = shard_held_part(e->shard, array_of(i / n_rows), i % n_rows);
+        run_array_place(r, i, &array, &row);
+        struct shard_part p = shard_held_part(e->shard, array, row);
         if (p.begin < p.end)
             TRY(ckpt_read(k, at, p.begin, p.end, p.values));
     }
@@ -95,12 +90,12 @@ static int load_groups(struct engine *e, const struct ckpt *k, int n_groups)
 
 int save_load_weights(struct engine *e, const struct ckpt *k)
 {
-    return load_groups(e, k, 1);
+    return load_arrays(e, k, true);
 }
 
 int save_load(struct engine *e, const struct ckpt *k)
 {
-    TRY(load_groups(e, k, 1 + e->shard->conf.n_states));
+    TRY(load_arrays(e, k, false));
     const struct resume_point *p = &e->run->resume;
     e->step = p->step;
     e->epoch = p->epoch;

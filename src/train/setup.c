@@ -70,10 +70,12 @@ static int build_model(struct run *r)
 {
     const struct run_conf *c = &r->conf;
     const char *key = "type";
-    int rc = model_build(c->model_name ? c->model_name : "", c->family, c->family_conf,
-                         &r->data->shape, r->arena, &key, &r->model);
+    int rc =
+        model_build(c->model_name ? c->model_name : "", c->family, c->family_conf,
+                    c->lora.rank > 0 ? &c->lora : NULL, &r->data->shape, r->arena, &key, &r->model);
     if (rc != ERR_OK)
         return job_error(c->job, "model", c->model_name, key, "%s", err_text());
+    TRY(groups_assign(c->job, &r->conf.groups, &r->model->table, r->arena));
     if (r->purpose == RUN_GENERATE)
         return ERR_OK;
     TRY(r->data->ops->cut(r->data, r->model->shape.T));
@@ -81,8 +83,8 @@ static int build_model(struct run *r)
         return ERR_OK;
     const struct sample_shape *a = &r->data->shape, *b = &r->eval_data->shape;
     if (a->kind != b->kind || a->n_in != b->n_in || a->n_out != b->n_out || b->vocab > a->vocab)
-        FAIL(ERR_DATA, "%s: its samples are not shaped like those of %s",
-             c->eval_data.conf.path, c->data.conf.path);
+        FAIL(ERR_DATA, "%s: its samples are not shaped like those of %s", c->eval_data.conf.path,
+             c->data.conf.path);
     return r->eval_data->ops->cut(r->eval_data, r->model->shape.T);
 }
 
@@ -111,8 +113,8 @@ static int count_steps(struct run *r, int n_ranks)
     if (other_world && r->resume.world != n_ranks) {
         if (c->ckpt.on_world_change == WORLD_ERROR)
             return job_error(c->job, "checkpoint", NULL, "on_world_change",
-                             "%s was written by %lld ranks, now there are %d",
-                             ckpt_dir(r->from), (long long)r->resume.world, n_ranks);
+                             "%s was written by %lld ranks, now there are %d", ckpt_dir(r->from),
+                             (long long)r->resume.world, n_ranks);
         if (c->ckpt.on_world_change == WORLD_KEEP_GLOBAL)
             b->micro_global = r->resume.micro_global;
     }
@@ -148,6 +150,8 @@ struct ckpt_array *run_arrays(const struct run *r, int *n)
             g == 0 ? "model" : arena_printf(r->arena, "optim/%s", o->state_names[g - 1]);
         for (int i = 0; i < t->n_rows; i++) {
             const struct tensor_row *row = &t->rows[i];
+            if (g > 0 && row->flags & TENSOR_FROZEN)
+                continue;
             out[(*n)++] = (struct ckpt_array){.group = group,
                                               .name = row->name,
                                               .shape = row->shape,
@@ -159,17 +163,25 @@ struct ckpt_array *run_arrays(const struct run *r, int *n)
     return out;
 }
 
+void run_array_place(const struct run *r, int i, int *array, int *row)
+{
+    int n_rows = r->model->table.n_rows, n = r->plan->n_trained, at = i - n_rows;
+    *array = at < 0 ? SHARD_MASTER : SHARD_STATE + at / n;
+    *row = at < 0 ? i : r->plan->trained[at % n];
+}
+
 /* The checkpoint must be of this very model, and hold what this optimizer needs. */
 static int match_checkpoint(struct run *r)
 {
     if (!r->from)
         return ERR_OK;
-    int n, n_rows = r->model->table.n_rows;
+    int n, n_group = r->model->table.n_rows;
     const struct ckpt_array *arrays = run_arrays(r, &n);
-    for (int i = 0; i < n; i += n_rows)
-        TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_rows));
+    for (int i = 0; i < n; i += n_group, n_group = r->plan->n_trained)
+        TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_group));
     if (r->purpose == RUN_TRAIN && r->resume.index > r->batching.n_samples)
-        FAIL(ERR_DATA, "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "
+        FAIL(ERR_DATA,
+             "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "
              "same data?",
              ckpt_dir(r->from), (long long)r->resume.index, r->conf.data.conf.path,
              (long long)r->batching.n_samples);
@@ -183,8 +195,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     int n_ranks = plan_ranks ? plan_ranks : c->size;
     TRY(run_conf_read(j, a, &r->conf));
     if (purpose == RUN_TRAIN)
-        TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? 0 : c->node_size, a,
-                            &r->strategy));
+        TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? 0 : c->node_size, a, &r->strategy));
     else
         strategy_whole(n_ranks, &r->strategy);
     TRY(read_resume(r));
@@ -192,12 +203,11 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
     TRY(strategy_check_classes(&r->conf, &r->strategy, r->model));
-    r->plan =
-        plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
+    r->plan = plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
     if (purpose == RUN_TRAIN)
-        r->shard = (struct shard_conf){
-            .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
-            .sync_each_batch = r->conf.strategy.sync_each_batch && r->batching.accumulation > 1};
+        r->shard = (struct shard_conf){.n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
+                                       .sync_each_batch = r->conf.strategy.sync_each_batch &&
+                                                          r->batching.accumulation > 1};
     if (r->conf.strategy.mixed_precision == PRECISION_BF16)
         r->shard.compute = DTYPE_BF16;
     return match_checkpoint(r);

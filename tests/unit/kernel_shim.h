@@ -108,6 +108,21 @@ static void shim_linear_backward(struct stream *s, const struct linear *l, void 
     shim_end(&z);
 }
 
+static void shim_act_forward(struct stream *s, void *y, const void *x, enum act_kind act, int64_t n)
+{
+    SHIM;
+    REAL(s)->act_forward(s, OUT(y, n), IN(x, n), act, n);
+    shim_end(&z);
+}
+
+static void shim_act_backward(struct stream *s, void *dy, const void *x, enum act_kind act,
+                              int64_t n)
+{
+    SHIM;
+    REAL(s)->act_backward(s, OUT(dy, n), IN(x, n), act, n);
+    shim_end(&z);
+}
+
 static void shim_layernorm_forward(struct stream *s, void *y, void *sum, float *mean, float *rstd,
                                    const void *x, const void *residual, const void *w,
                                    const void *b, int64_t rows, int64_t C, float eps)
@@ -255,6 +270,14 @@ static void shim_add(struct stream *s, void *y, const void *a, const void *b, in
 {
     SHIM;
     REAL(s)->add(s, OUT(y, n), IN(a, n), IN(b, n), n);
+    shim_end(&z);
+}
+
+static void shim_add_scaled(struct stream *s, void *y, int64_t ldy, const void *x, float a,
+                            int64_t rows, int64_t N)
+{
+    SHIM;
+    REAL(s)->add_scaled(s, OUT(y, rows * ldy), ldy, IN(x, rows * N), a, rows, N);
     shim_end(&z);
 }
 

@@ -225,7 +225,7 @@ static inline int run_build(const char *type, const struct sample_shape *shape, 
         if (!o || opt_parse(o, eq + 1, conf, a) != ERR_OK)
             FATAL("%s: %s", *words, o ? err_text() : "no such key");
     }
-    return model_build("", family, conf, shape, a, key, out);
+    return model_build("", family, conf, NULL, shape, a, key, out);
 }
 
 #define RUN_BUILD(type, shape, a, key, out, ...)                                                   \

@@ -87,6 +87,10 @@ static void check_linear(struct stream *s, struct linear l, bool bias, bool slop
     linear_f64(&l, in, want);
     CHECK_CLOSE(pre, want, n_y, 1e-6);
     l.act = act;
+    if (act != ACT_NONE) {
+        s->k->act_forward(s, y2, pre, act, n_y);
+        CHECK(same_bits(y, y2, n_y));
+    }
 
     float *dy = noise_array(n_y), *dx = noise_array(n[0]), *dw = noise_array(n[1]);
     float *db = noise_array(n[2]), *frozen = copy_array(dy, n_y);
@@ -100,6 +104,12 @@ static void check_linear(struct stream *s, struct linear l, bool bias, bool slop
         CHECK_CLOSE(db, db64, n[2], 2e-6);
         if (l.act == ACT_NONE)
             CHECK(same_bits(dy, frozen, n_y)); /* its readers rely on it */
+        else {
+            float *g = copy_array(frozen, n_y);
+            s->k->act_backward(s, g, pre, act, n_y);
+            CHECK(same_bits(dy, g, n_y));
+            free(g);
+        }
         float *dx2 = noise_array(n[0]);
         s->k->linear_backward(s, &l, dx2, NULL, NULL, frozen, x, w, pre);
         CHECK(same_bits(dx, dx2, n[0]));

@@ -234,6 +234,15 @@ static void sums(struct stream *s)
         CHECK_CLOSE(z, want, n, 1e-7);
         s->k->add(s, y, y, x, n);
         CHECK_CLOSE(y, want, n, 1e-7);
+        int64_t N = n % 2 == 0 ? 2 : 1, ldy = N + 3;
+        float *wide = noise_array(n / N * ldy), *had = copy_array(wide, n / N * ldy);
+        s->k->add_scaled(s, wide, ldy, x, 0.25f, n / N, N);
+        for (int64_t e = 0; e < n / N * ldy; e++) {
+            int64_t m = e / ldy, j = e % ldy;
+            double to = j < N ? had[e] + 0.25 * x[m * N + j] : had[e];
+            CHECK_NEAR(wide[e], to, j < N ? allowed(1e-6) * 2 : 0);
+        }
+        free(wide), free(had);
         s->k->sum_f64(s, &sum, x, n);
         CHECK(sum == want_sum);
         s->k->square_sums(s, block, x, n);

@@ -196,6 +196,79 @@ static void branches(bool bias, float dropout)
     }
 }
 
+static const char *const some[] = {"fc", "q", "attn.v"};
+static const struct init_rule wide_rule = {.kind = INIT_NORMAL, .b = 0.5f};
+
+/* B's first values are zero, which would hide a wrong gradient of A. */
+static void widen_adapters(struct tensor_table *t)
+{
+    for (int i = 0; i < t->n_rows; i++)
+        if (t->rows[i].flags & TENSOR_ADAPTER)
+            t->rows[i].init = wide_rule;
+}
+
+static void adapted_linear(bool in_out, enum act_kind act, double dropout)
+{
+    struct arena *a = arena_create();
+    struct tensor_table table = {.arena = a};
+    const struct lora lora = {2, 3, dropout, 3, some};
+    struct builder b = {.arena = a, .table = &table, .lora = &lora};
+    struct linear_rules init = {.weight = wide_rule, .bias = wide_rule};
+    struct module *m = linear_new(&b, "fc", C, 3, true, in_out, act, &init);
+    probe = (struct probe){.b = &tokens, .n_x = B * T * C, .n_y = B * T * 3};
+    CHECK_STR(table.rows[2].name, "fc.lora_A.weight");
+    CHECK_STR(table.rows[3].name, "fc.lora_B.weight");
+    widen_adapters(&table);
+    check_gradients(&probe, &b, m);
+    arena_destroy(&a);
+}
+
+/* One as a product of its own, two of three with adapters, one of them frozen apart. */
+static void adapted_linears(double dropout, bool mixed)
+{
+    enum { WIDE = 32 };
+    struct arena *a = arena_create();
+    struct tensor_table table = {.arena = a};
+    const struct lora lora = {2, 3, dropout, 3, some};
+    struct builder b = {.arena = a, .table = &table, .lora = &lora};
+    struct linears l = {.n = 3, .name = {"q", "k", "v"}, .n_out = {WIDE, WIDE, 7}, .std = 0.5f};
+    struct module *m = linears_new(&b, "qkv", "attn", WIDE, &l);
+    probe = (struct probe){.b = &tokens, .n_x = B * T * WIDE, .n_y = B * T * m->n_out};
+    CHECK(table.n_rows == 7 && m->n_children == 2);
+    CHECK_STR(table.rows[6].name, "attn.v.lora_B.weight");
+    if (mixed)
+        table.rows[1].flags |= TENSOR_FROZEN;
+    widen_adapters(&table);
+    check_gradients(&probe, &b, m);
+    arena_destroy(&a);
+}
+
+/* With weights W + scale B A an ordinary layer gives the same. */
+static void merged(void)
+{
+    struct arena *a = arena_create();
+    struct tensor_table table = {.arena = a};
+    const struct lora lora = {2, 3, 0, 3, some};
+    struct builder b = {.arena = a, .table = &table, .lora = &lora};
+    struct linear_rules init = {.weight = wide_rule, .bias = wide_rule};
+    struct module *m = linear_new(&b, "fc", C, 3, true, false, ACT_GELU_TANH, &init);
+    static float x[B * T * C], y[B * T * 3], want[B * T * 3];
+    struct run r;
+    widen_adapters(&table);
+    run_init(&r, &table, m);
+    rng_fill_normal(rng_key_make(1, STREAM_TEST), 0, B * T * C, 0, 1, x);
+    run_pass(&r, false, &tokens, x, want, NULL, NULL);
+    float *w = r.weight[0], *down = r.weight[2], *up = r.weight[3];
+    for (int o = 0; o < 3; o++)
+        for (int i = 0; i < C; i++)
+            w[o * C + i] += 1.5f * (up[2 * o] * down[i] + up[2 * o + 1] * down[C + i]);
+    memset(up, 0, 6 * sizeof *up);
+    run_pass(&r, false, &tokens, x, y, NULL, NULL);
+    CHECK(run_difference(y, want, B * T * 3) < 1e-6);
+    run_clear(&r);
+    arena_destroy(&a);
+}
+
 /* The middle one too small to be whole blocks, or none. */
 static void several_linears(void)
 {
@@ -364,6 +437,17 @@ int main(void)
     }
     TEST ("RMSNorm, alone and with a residual; its dx adds")
         norms(RMSNORM);
+    TEST ("Linear with an adapter, both orientations, with activations, with dropout") {
+        adapted_linear(true, ACT_NONE, 0);
+        adapted_linear(false, ACT_GELU_TANH, 0);
+        adapted_linear(true, ACT_SILU, 0.3);
+    }
+    TEST ("Several linear layers with adapters, with dropout, some frozen") {
+        adapted_linears(0, false);
+        adapted_linears(0.3, true);
+    }
+    TEST ("An adapter is a change of the weights")
+        merged();
     TEST ("Several linear layers, as one product and one by one")
         several_linears();
     TEST ("Rotary attention, both layouts, with shared keys and values, and SwiGLU")

@@ -18,7 +18,7 @@ static struct model *gpt(struct arena *a, int64_t n_layer, int64_t C)
              (int)n_layer, (int)C);
     REQUIRE(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j) == ERR_OK);
     REQUIRE(job_read(j, "model", NULL, f->opts, conf) == ERR_OK);
-    REQUIRE(model_build("", f, conf, &shape, a, &key, &m) == ERR_OK);
+    REQUIRE(model_build("", f, conf, NULL, &shape, a, &key, &m) == ERR_OK);
     return m;
 }
 
@@ -61,14 +61,12 @@ static const struct wrap blocks = {.kind = WRAP_BLOCKS};
 static void test_sizes(struct arena *a)
 {
     struct model *m = gpt(a, 3, 64);
-    TEST("whatever the number of ranks, each element has one unit and one owner")
-    {
+    TEST ("whatever the number of ranks, each element has one unit and one owner") {
         for (int size = 1; size <= 130; size++)
             check_plan(m, plan_make(m, policy_find("MULTI_CPU"), &blocks, size, a));
         check_plan(m, plan_make(m, policy_find("MULTI_CPU"), &blocks, 10007, a));
     }
-    TEST("one unit a block and one for the rest; by class names; whole")
-    {
+    TEST ("one unit a block and one for the rest; by class names; whole") {
         const char *const linear[] = {"linear", NULL}, *const hf[] = {"GPT2Block", NULL};
         const struct wrap by_class = {.kind = WRAP_CLASSES, .classes = linear};
         const struct wrap by_alias = {.kind = WRAP_CLASSES, .classes = hf};
@@ -83,8 +81,7 @@ static void test_sizes(struct arena *a)
         CHECK(plan_make(m, policy_find("NO"), &by_size, 1, a)->n_units == 4);
         CHECK(plan_make(m, policy_find("NO"), &never, 1, a)->n_units == 1);
     }
-    TEST("padding is below 0.2 % where tensors are not tiny")
-    {
+    TEST ("padding is below 0.2 % where tensors are not tiny") {
         struct model *large = gpt(a, 2, 768);
         struct plan *p = plan_make(large, policy_find("NO"), &blocks, 1, a);
         CHECK(p->n_params == tensor_table_elems(&large->table));
@@ -92,8 +89,8 @@ static void test_sizes(struct arena *a)
     }
 }
 
-static void measure(const struct model *m, const struct device *dev, int64_t B,
-                    enum pass_kind kind, struct plan_memory *out)
+static void measure(const struct model *m, const struct device *dev, int64_t B, enum pass_kind kind,
+                    struct plan_memory *out)
 {
     const struct plan_case c = {.B = B, .T = 16, .kind = kind};
     plan_measure(m, dev, &c, out);
@@ -104,8 +101,8 @@ static void test_measure(struct arena *a)
     struct model *m = gpt(a, 3, 64);
     struct device *dev;
     REQUIRE(device_open_cpu(1, device_isa_best(), NULL, &dev) == ERR_OK);
-    TEST("activations grow with the batch, evaluation needs less, an empty batch next to nothing")
-    {
+    TEST (
+        "activations grow with the batch, evaluation needs less, an empty batch next to nothing") {
         struct plan_memory one, four, eval, empty;
         measure(m, dev, 1, PASS_TRAIN, &one);
         measure(m, dev, 4, PASS_TRAIN, &four);
@@ -123,8 +120,7 @@ int main(void)
     struct arena *a = arena_create();
     test_sizes(a);
     test_measure(a);
-    TEST("every option table of the program is sound")
-    {
+    TEST ("every option table of the program is sound") {
         CHECK(job_check_kinds(run_kinds(a), a) == ERR_OK);
         CHECK_STR(err_text(), "");
     }

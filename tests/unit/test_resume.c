@@ -16,7 +16,9 @@ static const char gpt_job[] =
     "[strategy]\ngradient_accumulation_steps = 2\ngradient_clipping = 0.5\n"
     "[optimizer]\ntype = AdamW\nlr = 1e-2\nweight_decay = 0.1\n"
     "[scheduler]\ntype = cosine\nwarmup_num_steps = 20\n"
-    "[checkpoint]\nkeep = 2\n";
+    "[checkpoint]\nkeep = 2\n"
+    "[group.still]\nmatch = h.0.mlp.c_fc.*, h.1.ln_1.bias\nfrozen = true\n"
+    "[group.fast]\nmatch = *.bias\nlr_scale = 2\nweight_decay = 0.3\n";
 
 /* Everything that training changes, in one number. */
 static uint64_t fingerprint(const struct train_run *t)
@@ -79,11 +81,10 @@ static void test_bitwise(struct comm *c, const char *folder)
     train_close(&straight);
 }
 
-static const char mlp_job[] =
-    "[job]\nnum_epochs = 2\noutput_dir = %s\n"
-    "[model]\ntype = mlp\n"
-    "[data]\ntype = csv\npath = %s/rows.csv\nsplit = 1\nbatch_size = %d\n"
-    "[optimizer]\ntype = SGD\nlr = 0.01\n";
+static const char mlp_job[] = "[job]\nnum_epochs = 2\noutput_dir = %s\n"
+                              "[model]\ntype = mlp\n"
+                              "[data]\ntype = csv\npath = %s/rows.csv\nsplit = 1\nbatch_size = %d\n"
+                              "[optimizer]\ntype = SGD\nlr = 0.01\n";
 
 /* Take steps until the run ends or n are done; count what every sample of each epoch was seen. */
 static void count_steps(struct train_run *t, struct comm *c, int n, int64_t seen[2][N_SAMPLES])
@@ -112,8 +113,8 @@ static void count_steps(struct train_run *t, struct comm *c, int n, int64_t seen
 }
 
 /* One leg of a journey on the first n_ranks of the world. */
-static void leg(struct comm *world, int n_ranks, int n_steps, const char *folder,
-                const char *saves, int64_t seen[2][N_SAMPLES])
+static void leg(struct comm *world, int n_ranks, int n_steps, const char *folder, const char *saves,
+                int64_t seen[2][N_SAMPLES])
 {
     struct comm *c = comm_split(world, world->rank < n_ranks, world->rank);
     struct arena *a = arena_create();
@@ -143,9 +144,9 @@ static void test_journey(struct comm *c, const char *folder)
     if (c->rank == 0)
         train_must(file_make_dirs(saves));
     c->ops->barrier(c);
-    leg(c, 4, 3, folder, saves, seen);   /* 48 samples of the first epoch */
-    leg(c, 2, 5, folder, saves, seen);   /* over its short end into the second */
-    leg(c, 3, 100, folder, saves, seen); /* 16 samples on 3 ranks are 6, 5, 5 */
+    leg(c, 4, 3, folder, saves, seen);         /* 48 samples of the first epoch */
+    leg(c, 2, 5, folder, saves, seen);         /* over its short end into the second */
+    leg(c, 3, 100, folder, saves, seen);       /* 16 samples on 3 ranks are 6, 5, 5 */
     for (int e = 0; e < 2 && c->rank < 2; e++) /* ranks 0 and 1 saw every leg */
         for (int i = 0; i < N_SAMPLES; i++)
             check_that(seen[e][i] == 1, __FILE__, __LINE__, "sample %d of epoch %d: %lld times", i,
@@ -178,13 +179,11 @@ int main(void)
         write_rows(path);
     }
     c->ops->barrier(c);
-    TEST("resume at step 50 of 100 gives the bits of the run that never stopped")
-    {
+    TEST ("resume at step 50 of 100 gives the bits of the run that never stopped") {
         test_bitwise(c, folder);
     }
     if (c->size == 4) {
-        TEST("4, then 2, then 3 ranks: every sample once an epoch, the global batch kept")
-        {
+        TEST ("4, then 2, then 3 ranks: every sample once an epoch, the global batch kept") {
             test_journey(c, folder);
         }
     }

@@ -44,12 +44,13 @@ static const char job_text[] =
     "[data]\ntype = text\npath = jobs/data/pride_and_prejudice.txt\nbatch_size = 3\n"
     "[strategy]\ngradient_accumulation_steps = %d\nsync_each_batch = true\n"
     "gradient_clipping = 0.5\nmixed_precision = %s\n%s"
-    "[optimizer]\ntype = AdamW\nlr = 1e-2\nweight_decay = 0.1\n";
+    "[optimizer]\ntype = AdamW\nlr = 1e-2\nweight_decay = 0.1\n%s";
 
 struct variant {
     const char *model, *model_keys;
     int accumulation;
     const char *precision;
+    const char *groups;
 };
 
 static struct result run(struct comm *c, const struct variant *v, const char *strategy)
@@ -59,7 +60,7 @@ static struct result run(struct comm *c, const struct variant *v, const char *st
     struct result r;
     struct eval_report e;
     snprintf(ini, sizeof ini, job_text, v->model, v->model_keys, v->accumulation, v->precision,
-             strategy);
+             strategy, v->groups);
     train_open(&t, c, ini, NULL);
     for (int i = 0; i < N_STEPS; i++) {
         struct step_report s = train_step(&t);
@@ -113,8 +114,7 @@ static void compare(struct comm *c, const struct variant *v, const char *what)
             continue;
         char name[160];
         snprintf(name, sizeof name, "%s, %s: DDP's bits", strategies[i].name, what);
-        TEST(name)
-        {
+        TEST (name) {
             struct result r = run(c, v, strategies[i].keys);
             for (int k = 0; k < N_STEPS; k++)
                 CHECK(r.loss[k] == ddp.loss[k] && r.norm[k] == ddp.norm[k]);
@@ -130,12 +130,11 @@ static void test_against_one(struct comm *c)
 {
     struct comm *self = comm_self();
     char whole[64];
-    const struct variant many = {"gpt2", "", 1, "no"};
+    const struct variant many = {"gpt2", "", 1, "no", ""};
     struct variant one = many;
     one.accumulation = c->size;
     snprintf(whole, sizeof whole, "distributed_type = FSDP\n");
-    TEST("N ranks against one: losses within 1e-6")
-    {
+    TEST ("N ranks against one: losses within 1e-6") {
         struct result a = run(c, &many, whole), b = run(self, &one, "");
         for (int k = 0; k < N_STEPS; k++)
             CHECK_NEAR(a.loss[k], b.loss[k], 1e-6 * b.loss[k]);
@@ -148,16 +147,35 @@ int main(void)
     struct comm *c;
     train_must(comm_open_world(&c));
     check_rank = c->rank;
-    const struct variant gpt = {"gpt2", "dropout = 0.1\n", 1, "no"};
-    const struct variant gpt_twice = {"gpt2", "dropout = 0.1\n", 2, "no"};
-    const struct variant gpt_untied = {"gpt2", "tie_word_embeddings = false\n", 1, "no"};
-    const struct variant gpt_bf16 = {"gpt2", "", 2, "bf16"};
+    const struct variant gpt = {"gpt2", "dropout = 0.1\n", 1, "no", ""};
+    const struct variant gpt_twice = {"gpt2", "dropout = 0.1\n", 2, "no", ""};
+    const struct variant gpt_untied = {"gpt2", "tie_word_embeddings = false\n", 1, "no", ""};
+    const struct variant gpt_groups = {
+        "gpt2", "", 2, "bf16",
+        "[group.a]\nmatch = wte.weight, h.0.*, h.1.attn.c_attn.*, h.1.ln_1.bias\nfrozen = true\n"
+        "[group.b]\nmatch = *.bias\nlr = 2e-2\nweight_decay = 0.2\n"};
+    const struct variant gpt_lora = {
+        "gpt2",
+        "dropout = 0.1\nlora_rank = 4\nlora_alpha = 8\nlora_targets = c_attn, c_fc\n"
+        "lora_dropout = 0.2\n",
+        1, "bf16", "[group.head]\nmatch = lm_head.weight, *.ln_1.*\nfrozen = false\n"};
+    const struct variant llama_lora = {
+        "llama", "lora_rank = 2\nlora_targets = q_proj, v_proj, *mlp.up_proj\n", 2, "no",
+        "[group.head]\nmatch = lm_head.weight\nfrozen = false\n"};
+    const struct variant gpt_bf16 = {"gpt2", "", 2, "bf16", ""};
     compare(c, &gpt, "gpt2");
     compare(c, &gpt_twice, "gpt2, 2 micro-batches");
     compare(c, &gpt_untied, "gpt2, untied");
     compare(c, &gpt_bf16, "gpt2, bf16, 2 micro-batches");
-    const struct variant llama = {"llama", "", 2, "no"};
-    const struct variant llama_bf16 = {"llama", "", 1, "bf16"};
+    compare(c, &gpt_groups, "gpt2, bf16, groups, some frozen");
+    const struct variant llama = {"llama", "", 2, "no", ""};
+    const struct variant llama_bf16 = {"llama", "", 1, "bf16", ""};
+    const struct variant llama_groups = {
+        "llama", "", 1, "no",
+        "[group.a]\nmatch = *.q_proj.weight, *.up_proj.weight, lm_head.*\nfrozen = true\n"};
+    compare(c, &gpt_lora, "gpt2, bf16, LoRA");
+    compare(c, &llama_lora, "llama, LoRA, 2 micro-batches");
+    compare(c, &llama_groups, "llama, groups, some frozen");
     compare(c, &llama, "llama, 2 micro-batches");
     compare(c, &llama_bf16, "llama, bf16");
     test_against_one(c);

@@ -13,6 +13,21 @@ void FN(add)(struct stream *s, void *y, const void *a, const void *b, int64_t n_
         to[i] = put(get(l[i]) + get(r[i]));
 }
 
+void FN(add_scaled)(struct stream *s, void *y, int64_t ldy, const void *x, float a, int64_t rows,
+                    int64_t N)
+{
+    elem *to = y;
+    const elem *from = x;
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *N))
+    for (int64_t m = 0; m < rows; m++) {
+        elem *l = to + m * ldy;
+        const elem *r = from + m * N;
+#pragma omp simd
+        for (int64_t j = 0; j < N; j++)
+            l[j] = put(get(l[j]) + a * get(r[j]));
+    }
+}
+
 void FN(cast)(struct stream *s, void *y, const float *x, int64_t n_elem)
 {
     elem *to = y;

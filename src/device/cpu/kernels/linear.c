@@ -151,3 +151,25 @@ void FN(linear_backward)(struct stream *s, const struct linear *l, void *dx, flo
             product(s, &g, dy, x, dw);
     }
 }
+
+enum { ACT_CHUNK = 4096 };
+
+void FN(act_forward)(struct stream *s, void *y, const void *x, enum act_kind act, int64_t n_elem)
+{
+    elem *to = y;
+    const elem *from = x;
+    REQUIRE(act != ACT_NONE);
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i += ACT_CHUNK)
+        value_any(to + i, from + i, min_i64(ACT_CHUNK, n_elem - i), act);
+}
+
+void FN(act_backward)(struct stream *s, void *dy, const void *x, enum act_kind act, int64_t n_elem)
+{
+    elem *d = dy;
+    const elem *at = x;
+    REQUIRE(act != ACT_NONE);
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i += ACT_CHUNK)
+        slope_any(d + i, at + i, min_i64(ACT_CHUNK, n_elem - i), act);
+}
