@@ -35,3 +35,7 @@ int json_get_f64(const struct json *object, const char *key, double *v);
 int json_get_string(const struct json *object, const char *key, const char **v);
 int json_as_i64(const struct json *j, int64_t *v);
 int json_as_f64(const struct json *j, double *v);
+
+struct text;
+/* Append a value as JSON: numbers as they were written, members in their order.  Local. */
+void json_print(const struct json *j, struct text *out);

@@ -9,15 +9,15 @@ struct cli {
 
 struct command {
     const char *name;
-    const char *args;    /* as in a usage line */
-    const char *summary; /* one line */
-    const char *help;    /* paragraphs for `stretto NAME --help` */
+    const char *args;                                 /* as in a usage line */
+    const char *summary;                              /* one line */
+    const char *help;                                 /* paragraphs for `stretto NAME --help` */
     int (*run)(struct cli *c, int argc, char **argv); /* argv[0] is the command's name */
 };
 
 extern const struct command *const command_list[]; /* NULL-terminated */
 extern const struct command train_command, eval_command, generate_command, inspect_command,
-    check_command, plan_command;
+    check_command, plan_command, convert_command;
 
 /* Open the launcher's world once.  Collective on all ranks of the launcher. */
 int cli_open_world(struct cli *c);
@@ -31,6 +31,9 @@ int cli_load_job(struct cli *c, const char *path, int n_overrides, const char *c
 int cli_load_stored_job(struct cli *c, const struct ckpt *k, int n_overrides,
                         const char *const *overrides, struct job **out);
 
+/* The output folder of a job file.  Collective on c->world. */
+int cli_output_of(struct cli *c, const char *path, const char **output_dir);
+
 /* The checkpoint that what names (run folder, step folder, latest, or a job file: its output_dir).
  * Collective on c->world. */
 int cli_find_checkpoint(struct cli *c, const char *what, struct ckpt **out);
@@ -39,6 +42,6 @@ int cli_find_checkpoint(struct cli *c, const char *what, struct ckpt **out);
  * Collective on c->world. */
 int cli_open_device(struct cli *c, const struct run *r, struct device **out);
 
-/* Split "--name value" and "--name=value" off into conf by opts; the rest stays in argv, *argc of
- * it.  ERR_USAGE names an unknown option.  Local. */
+/* Split "--name value" and "--name=value" off into conf by opts ("--name" alone sets a yes or no);
+ * the rest stays in argv, *argc of it.  ERR_USAGE names an unknown option.  Local. */
 int cli_take_options(struct cli *c, int *argc, char **argv, const struct opt *opts, void *conf);

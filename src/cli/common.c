@@ -52,16 +52,21 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+int cli_output_of(struct cli *c, const char *path, const char **output_dir)
+{
+    struct job *j;
+    struct job_conf conf;
+    TRY(cli_load_job(c, path, 0, NULL, &j));
+    TRY(run_conf_job(j, &conf));
+    *output_dir = conf.output_dir;
+    return ERR_OK;
+}
+
 int cli_find_checkpoint(struct cli *c, const char *what, struct ckpt **out)
 {
     TRY(cli_open_world(c));
-    if (ends_with(what, ".ini")) {
-        struct job *j;
-        struct job_conf conf;
-        TRY(cli_load_job(c, what, 0, NULL, &j));
-        TRY(run_conf_job(j, &conf));
-        what = conf.output_dir;
-    }
+    if (ends_with(what, ".ini"))
+        TRY(cli_output_of(c, what, &what));
     const char *dir = NULL;
     int rc = c->world->rank == 0 ? ckpt_find(what, c->arena, &dir) : ERR_OK;
     if (rc == ERR_OK && c->world->rank == 0 && !dir)
@@ -101,6 +106,8 @@ int cli_take_options(struct cli *c, int *argc, char **argv, const struct opt *op
         const struct opt *o = opt_find(opts, key);
         if (!o)
             FAIL(ERR_USAGE, "unknown option --%s: see stretto %s --help", key, argv[0]);
+        if (o->type == OPT_BOOL && !value)
+            value = "=true";
         value = value ? value + 1 : argv[++i];
         if (i >= *argc)
             FAIL(ERR_USAGE, "--%s needs a value: %s", key, opt_allowed(o, c->arena));

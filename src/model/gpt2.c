@@ -132,6 +132,63 @@ static const char *const gpt2_aliases[] = {
 /* peft's choice. */
 static const char *const gpt2_lora[] = {"c_attn", NULL};
 
+static const char *const gpt2_hf_keys[] = {
+    "vocab_size",
+    "vocab_size",
+    "n_positions",
+    "block_size",
+    "n_embd",
+    "n_embd",
+    "n_layer",
+    "n_layer",
+    "n_head",
+    "n_head",
+    "n_inner",
+    "n_inner",
+    "activation_function",
+    "activation",
+    "embd_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "attn_pdrop",
+    "resid_pdrop",
+    "resid_pdrop",
+    "layer_norm_epsilon",
+    "layer_norm_epsilon",
+    "initializer_range",
+    "initializer_range",
+    "tie_word_embeddings",
+    "tie_word_embeddings",
+    /* not transformers' own, which always has biases: kept for the way back */
+    "bias",
+    "bias",
+    NULL,
+};
+static const char *const gpt2_hf_fixed[] = {
+    "scale_attn_weights",
+    "true",
+    "scale_attn_by_inverse_layer_idx",
+    "false",
+    "reorder_and_upcast_attn",
+    "false",
+    "add_cross_attention",
+    "false",
+    NULL,
+};
+static const char *const gpt2_hf_words[] = {
+    "gelu_tanh", "gelu_new", "gelu_tanh", "gelu_pytorch_tanh", "silu", "silu",
+    "silu",      "swish",    NULL,
+};
+
+static const struct hf_family gpt2_hf = {
+    .model_type = "gpt2",
+    .architecture = "GPT2LMHeadModel",
+    .prefix = "transformer.",
+    .keys = gpt2_hf_keys,
+    .fixed = gpt2_hf_fixed,
+    .words = gpt2_hf_words,
+};
+
 const struct model_family gpt2_family = {
     .name = "gpt2",
     .aliases = gpt2_aliases,
@@ -141,4 +198,5 @@ const struct model_family gpt2_family = {
     .build = gpt2_build,
     .lora_targets = gpt2_lora,
     .block_size = gpt2_block_size,
+    .hf = &gpt2_hf,
 };

@@ -156,6 +156,50 @@ static const char *const llama_aliases[] = {
 /* peft's choice. */
 static const char *const llama_lora[] = {"q_proj", "v_proj", NULL};
 
+static const char *const llama_hf_keys[] = {
+    "vocab_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "max_position_embeddings",
+    "hidden_size",
+    "hidden_size",
+    "intermediate_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "head_dim",
+    "rms_norm_eps",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_theta",
+    "attention_dropout",
+    "attention_dropout",
+    "initializer_range",
+    "initializer_range",
+    "tie_word_embeddings",
+    "tie_word_embeddings",
+    NULL,
+};
+static const char *const llama_hf_fixed[] = {
+    "hidden_act", "\"silu\"", "attention_bias", "false", "mlp_bias", "false", "pretraining_tp",
+    "1",          NULL,
+};
+static const char *const llama_hf_missing[] = {"rms_norm_eps", "1e-6", NULL};
+
+static const struct hf_family llama_hf = {
+    .model_type = "llama",
+    .architecture = "LlamaForCausalLM",
+    .prefix = "",
+    .keys = llama_hf_keys,
+    .fixed = llama_hf_fixed,
+    .missing = llama_hf_missing,
+};
+
 const struct model_family llama_family = {
     .name = "llama",
     .aliases = llama_aliases,
@@ -165,4 +209,5 @@ const struct model_family llama_family = {
     .build = llama_build,
     .lora_targets = llama_lora,
     .block_size = llama_block_size,
+    .hf = &llama_hf,
 };

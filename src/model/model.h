@@ -3,6 +3,7 @@
 #pragma once
 #include "job/opt.h"
 #include "layer/layers.h"
+#include "model/hf.h"
 
 struct model;
 
@@ -19,6 +20,7 @@ struct model_family {
     int64_t (*block_size)(const void *conf); /* NULL: reads no tokens */
     const char *const *lora_targets; /* linear layers that get adapters where no one says which;
                                         NULL-terminated */
+    const struct hf_family *hf;      /* NULL: unknown to transformers */
 };
 
 struct model {

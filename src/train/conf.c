@@ -20,6 +20,15 @@ static const struct opt model_opts[] = {
     STRS(model_common_conf, lora_targets, NULL,
          "LoRA: linear layers that get one, by shell patterns; without it c_attn (gpt2), q_proj "
          "and v_proj (llama), all (mlp)"),
+    STR_PATH(model_common_conf, init_from, NULL,
+             "begin with these weights: a checkpoint, a folder of transformers', .safetensors, "
+             "llama2.c's or llm.c's .bin"),
+    STRS(model_common_conf, init_missing, NULL,
+         "shell patterns of tensors that init_from may lack: they begin at random"),
+    STRS(model_common_conf, init_unexpected, NULL,
+         "shell patterns of tensors of init_from that are left out"),
+    BOOL(model_common_conf, init_grow_vocab, "false",
+         "init_from may have fewer tokens: the others begin at random"),
     I64_AUTO(model_common_conf, seed, "auto", 0, 9e15, "seed of this model; auto: the job's"),
     {.type = OPT_END},
 };
@@ -185,6 +194,12 @@ static int read_optim(struct run_conf *c, struct arena *a)
                          "is less than warmup_num_steps = %lld",
                          (long long)c->schedule.warmup_num_steps);
     return ERR_OK;
+}
+
+int run_conf_model(const struct job *j, struct arena *a, struct run_conf *out)
+{
+    *out = (struct run_conf){.job = j};
+    return read_model(out, a);
 }
 
 int run_conf_job(const struct job *j, struct job_conf *out)

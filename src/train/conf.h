@@ -62,6 +62,9 @@ struct model_common_conf {
     int64_t lora_rank;                                    /* 0: no adapters */
     double lora_alpha, lora_dropout;
     struct opt_strs lora_targets;
+    const char *init_from; /* what the first weights are read from, or NULL */
+    struct opt_strs init_missing, init_unexpected; /* shell patterns of tensors */
+    bool init_grow_vocab;
 };
 
 struct data_choice {
@@ -97,6 +100,9 @@ const struct section_kind *const *run_kinds(struct arena *a); /* Local. */
 /* Read and check all sections of a job.  ERR_USAGE names file, line, key, value and what is
  * allowed; ERR_DATA if the data's type cannot be told.  Local. */
 int run_conf_read(const struct job *j, struct arena *a, struct run_conf *out);
+
+/* [model] alone: model_name, model, family, family_conf.  Local. */
+int run_conf_model(const struct job *j, struct arena *a, struct run_conf *out);
 
 /* [job] alone.  Local. */
 int run_conf_job(const struct job *j, struct job_conf *out);

@@ -1,5 +1,5 @@
 /* What a run will do, in a few lines for a person. */
-#include "train/setup.h"
+#include "train/init.h"
 
 static void describe_data(const struct run *r, struct text *out)
 {
@@ -37,6 +37,7 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
         text_printf(out, "; %lld are trained", (long long)r->plan->n_train_params);
     text_printf(out, "\n");
     groups_describe(&r->conf.groups, &r->model->table, out);
+    init_describe(r, out);
     describe_data(r, out);
     const struct strategy *s = &r->strategy;
     bool named = s->plugin && *s->plugin;

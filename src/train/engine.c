@@ -2,6 +2,7 @@
 #include "train/engine.h"
 
 #include "base/hash.h"
+#include "train/init.h"
 #include "train/save.h"
 #include <stdlib.h>
 
@@ -87,7 +88,7 @@ static int first_weights(struct engine *e)
     if (r->from)
         return r->purpose == RUN_TRAIN ? save_load(e, r->from) : save_load_weights(e, r->from);
     shard_init(e->shard, (uint64_t)r->conf.model.seed);
-    return ERR_OK;
+    return r->init ? init_load(e) : ERR_OK;
 }
 
 /* Communicators of the ranks that share a copy of the model, and of those that hold the same part.

@@ -1,6 +1,7 @@
 /* Preflight: open data, build the model, plan it, count steps. */
 #include "train/setup.h"
 
+#include "train/init.h"
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -175,6 +176,12 @@ static int match_checkpoint(struct run *r)
 {
     if (!r->from)
         return ERR_OK;
+    const struct json *weights_only = json_get(ckpt_meta(r->from), "weights_only");
+    if (r->purpose == RUN_TRAIN && weights_only && weights_only->type == JSON_TRUE)
+        FAIL(ERR_DATA,
+             "%s holds weights only, there is nothing to go on with: begin with them by "
+             "model.init_from, in another job.output_dir",
+             ckpt_dir(r->from));
     int n, n_group = r->model->table.n_rows;
     const struct ckpt_array *arrays = run_arrays(r, &n);
     for (int i = 0; i < n; i += n_group, n_group = r->plan->n_trained)
@@ -210,11 +217,13 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
                                                           r->batching.accumulation > 1};
     if (r->conf.strategy.mixed_precision == PRECISION_BF16)
         r->shard.compute = DTYPE_BF16;
+    TRY(init_open(r));
     return match_checkpoint(r);
 }
 
 void run_clear(struct run *r)
 {
+    init_close(r);
     if (r->data && r->data->ops)
         data_close(&r->data);
     if (r->eval_data)

@@ -42,6 +42,7 @@ struct run {
     struct plan *plan;
     struct batching batching;
     struct ckpt *from; /* owned: the checkpoint to go on from, or NULL */
+    struct init *init; /* owned: what the first weights come from, or NULL (train/init.h) */
     struct resume_point resume;
     struct shard_conf shard;
 };

@@ -1,0 +1,39 @@
+/* stretto convert: a checkpoint or weights in another format. */
+#include "cli/cli.h"
+
+#include "train/convert.h"
+#include <stdio.h>
+
+static int convert(struct cli *c, int argc, char **argv)
+{
+    struct convert_conf conf = {0};
+    TRY(cli_take_options(c, &argc, argv, convert_opts, &conf));
+    if (argc < 3)
+        FAIL(ERR_USAGE, "what and where to: say stretto convert SRC DST");
+    struct source *s;
+    struct text said = {0};
+    TRY(source_open(argv[1], &s));
+    int rc = convert_source(s, argv[2], &conf, argc - 3, (const char *const *)argv + 3, &said);
+    if (rc == ERR_OK && said.s)
+        fputs(said.s, stdout);
+    text_clear(&said);
+    source_close(&s);
+    return rc;
+}
+
+const struct command convert_command = {
+    .name = "convert",
+    .args = "SRC DST [--to WORD] [--dtype WORD] [--overwrite] [model.key=value …]",
+    .summary = "weights in another format: for Hugging Face's transformers, and from there",
+    .help =
+        "SRC: a run's folder, one of its steps, its `latest`; a folder of transformers' or a\n"
+        ".safetensors file; llama2.c's or llm.c's .bin.\n"
+        "DST: a folder, or a file NAME.safetensors.\n"
+        "  --to safetensors       model.safetensors and config.json\n"
+        "  --dtype WORD           keep, float32, bfloat16, float16, float64\n"
+        "  --max_shard_size 5GB   a larger model becomes several files with an index\n"
+        "  --overwrite            replace what is there\n"
+        "model.key=value says what a source does not: model.n_head=12.  One process, no mpirun;\n"
+        "memory stays the same however large the model is.\n",
+    .run = convert,
+};

@@ -1,0 +1,184 @@
+#!/bin/sh
+# TIMEOUT: 300
+# Weights in and out: transformers' safetensors, nanoGPT's, Meta's, llama2.c's and llm.c's files.
+set -u
+. tests/e2e/tap.sh
+. tests/mpi_env.sh
+T=$TEST_TMP
+export OMP_NUM_THREADS=1
+python=/usr/bin/python3
+
+quiet() { # COMMAND…: output in .log, shown if it fails
+    timeout 100 "$@" >"$T/.log" 2>&1
+    status=$?
+    [ $status = 0 ] || [ $status = 77 ] || sed 's/^/# /' "$T/.log" | head -12
+    return $status
+}
+said() { grep -qF -- "$1" "$T/.log"; }
+skip() {
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP $2"
+}
+
+# a model of our own, there and back
+printf '%s\n' "[job]" "max_steps = 2" "output_dir = $T/run" "[model]" "n_layer = 2" "n_head = 2" \
+    "n_embd = 32" "block_size = 32" "[data]" "path = jobs/data/pride_and_prejudice.txt" \
+    "batch_size = 4" "[eval]" "batches = 2" >"$T/job.ini"
+quiet "$STRETTO" train "$T/job.ini"
+quiet "$STRETTO" convert "$T/run" "$T/hf" && [ -s "$T/hf/config.json" ] && said "28 tensors"
+ok $? "a run's folder becomes model.safetensors and config.json"
+quiet "$STRETTO" inspect --diff "$T/run" "$T/hf" && said "28 tensors bitwise equal, 0 equal"
+ok $? "with the same weights, bit for bit, under transformers' names"
+quiet "$STRETTO" convert "$T/run/latest" "$T/shards" --max_shard_size 40KB &&
+    [ -s "$T/shards/model.safetensors.index.json" ] && [ ! -e "$T/shards/model.safetensors" ] &&
+    quiet "$STRETTO" inspect --diff "$T/shards" "$T/run/step-00000002" &&
+    said "28 tensors bitwise equal, 0 equal"
+ok $? "several files with an index where one would be too large"
+refused "nothing is overwritten" 3 "is there already" "$STRETTO" convert "$T/run" "$T/hf"
+quiet "$STRETTO" convert "$T/run" "$T/hf" --overwrite
+ok $? "unless it is asked for"
+quiet "$STRETTO" convert "$T/hf/model.safetensors" "$T/one.safetensors" &&
+    cmp -s "$T/hf/model.safetensors" "$T/one.safetensors"
+ok $? "a copy of a copy is the same file"
+
+# inspect
+quiet "$STRETTO" inspect "$T/hf" && said "transformer.wte.weight" && said "norm" && said "34688"
+ok $? "inspect of a folder of transformers'"
+if [ -x $python ]; then
+    "$STRETTO" inspect --json "$T/run" >"$T/a.json" && "$STRETTO" inspect --json --diff \
+        "$T/run" "$T/hf" >"$T/b.json" && quiet $python - "$T/a.json" "$T/b.json" <<'P'
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert a["step"] == 2 and a["world"] == 1 and a["parameters"] == 34688 and "[model]" in a["job"]
+w = {(t["group"], t["name"]): t for t in a["tensors"]}["model", "h.0.ln_1.weight"]
+assert w["shape"] == [32] and w["nan"] == 0 and w["min"] <= w["mean"] <= w["max"] and w["norm"] > 5
+assert b["bitwise"] and b["max_abs"] == 0 and all(t["bitwise"] for t in b["tensors"])
+P
+    ok $? "and as JSON, with a difference of nothing"
+else
+    skip "and as JSON" "no python3"
+fi
+quiet "$STRETTO" convert "$T/run" "$T/half.safetensors" --dtype bfloat16 &&
+    quiet "$STRETTO" inspect --diff "$T/run" "$T/half.safetensors" && said "max rel 0.00" &&
+    said "0 tensors bitwise equal"
+ok $? "bfloat16: a relative difference below a hundredth"
+
+# init_from: the first weights of another run
+printf '%s\n' "[optimizer]" "lr = 0" >>"$T/job.ini"
+sed "s,^output_dir.*,output_dir = $T/no," "$T/job.ini" >"$T/other.ini"
+start() { # OUT OVERRIDES…: the loss of one step at rate 0 goes to stdout
+    out=$T/$1
+    shift
+    timeout 100 "$STRETTO" train "$T/job.ini" job.output_dir="$out" job.max_steps=1 "$@" \
+        >"$T/.log" 2>&1 || sed 's/^/# /' "$T/.log" | head >&2
+    sed 's/.*"loss":\([0-9.]*\).*/\1/' "$out/metrics.jsonl" | head -1
+}
+start a model.init_from="$T/run" >"$T/loss_a" &&
+    start b model.init_from="$T/hf" >"$T/loss_b" &&
+    [ -s "$T/loss_a" ] && cmp -s "$T/loss_a" "$T/loss_b" &&
+    quiet "$STRETTO" inspect --diff "$T/a" "$T/hf" && said "28 tensors bitwise equal" &&
+    quiet "$STRETTO" inspect --diff "$T/b" "$T/hf" && said "28 tensors bitwise equal"
+ok $? "init_from: a run, or its export, begins with the same bits"
+mpirun -n 2 "$STRETTO" train "$T/job.ini" job.output_dir="$T/c" job.max_steps=1 \
+    model.init_from="$T/hf" strategy.distributed_type=FSDP >"$T/.log" 2>&1 &&
+    quiet "$STRETTO" inspect --diff "$T/c" "$T/hf" && said "28 tensors bitwise equal"
+ok $? "under FSDP, each rank what it holds"
+refused "another model is refused" 3 "wte.weight is (256, 32), the model's is (256, 64)" \
+    "$STRETTO" check "$T/other.ini" model.n_embd=64 model.init_from="$T/hf"
+refused "with fewer layers too" 3 "init_unexpected may allow it" \
+    "$STRETTO" check "$T/other.ini" model.n_layer=1 model.init_from="$T/hf"
+refused "and with more" 3 "h.2.attn.c_attn.bias is missing" \
+    "$STRETTO" check "$T/other.ini" model.n_layer=3 model.init_from="$T/hf" \
+    'model.init_missing=*weight,h.2.ln*'
+quiet "$STRETTO" check "$T/other.ini" model.n_layer=3 model.init_from="$T/hf" \
+    'model.init_missing=h.2.*' && said "random: h.2.ln_1.weight"
+ok $? "unless patterns allow it, and then it is said"
+refused "a vocabulary that grows is refused" 3 "init_grow_vocab" \
+    "$STRETTO" check "$T/other.ini" model.vocab_size=300 model.init_from="$T/hf"
+quiet "$STRETTO" train "$T/job.ini" job.output_dir="$T/grown" model.vocab_size=300 \
+    model.init_from="$T/hf" model.init_grow_vocab=true job.max_steps=1 &&
+    said "wte.weight: 256 rows of 300"
+ok $? "unless it is asked for"
+refused "init_missing alone is refused" 2 "means nothing without init_from" \
+    "$STRETTO" check "$T/other.ini" model.init_missing=a
+refused "a file of no format" 3 "no format that is read" \
+    "$STRETTO" check "$T/other.ini" model.init_from="$T/job.ini"
+
+# a perceptron has no config.json, but goes there and back
+"$STRETTO" train jobs/linear.ini job.output_dir="$T/lin" job.num_epochs=1 >"$T/.log" 2>&1
+quiet "$STRETTO" convert "$T/lin" "$T/lin_hf" && said "transformers knows no such model" &&
+    quiet "$STRETTO" train jobs/linear.ini job.output_dir="$T/lin2" job.num_epochs=1 \
+        optimizer.lr=0 model.init_from="$T/lin_hf" &&
+    quiet "$STRETTO" inspect --diff "$T/lin2" "$T/lin_hf" && said "2 tensors bitwise equal"
+ok $? "Linear(10, 2) through safetensors"
+
+# other programs' files, made from weights whose logits and loss are known
+head -c 129 jobs/data/pride_and_prejudice.txt >"$T/text"
+printf '%s\n' "[job]" "max_steps = 1" "[model]" "n_layer = 2" "n_head = 4" "n_embd = 32" \
+    "block_size = 32" "[data]" "path = $T/text" "batch_size = 4" "split = 1" "[optimizer]" \
+    "lr = 0" >"$T/known.ini"
+llama="model.type=llama model.n_kv_head=2 model.n_inner=88 model.tie_word_embeddings=true"
+first_loss() { # FILE OVERRIDES…: the loss that training begins with, within 1e-5 of $want
+    file=$1
+    shift
+    rm -rf "$T/first"
+    timeout 100 "$STRETTO" train "$T/known.ini" job.output_dir="$T/first" \
+        model.init_from="$T/$file" "$@" >"$T/.log" 2>&1 || sed 's/^/# /' "$T/.log" | head
+    sed 's/.*"loss":\([0-9.]*\).*/\1/' "$T/first/metrics.jsonl" |
+        awk -v want="$want" '{ d = $1 - want; print "# loss " $1; bad = d * d > 1e-10 }
+            END { exit NR != 1 || bad }'
+}
+if [ -x $python ]; then
+    quiet $python tests/e2e/convert_peer.py make tests/data "$T"
+    ok $? "files of nanoGPT, llm.c, Meta and llama2.c"
+    want=$($python tests/e2e/convert_peer.py loss tests/data gpt2)
+    for file in nano.safetensors.index.json llmc.bin; do
+        first_loss $file
+        ok $? "init_from $file: the loss that is known"
+        quiet "$STRETTO" convert "$T/$file" "$T/$file.hf" model.n_head=4
+        ok $? "convert $file"
+    done
+    want=$($python tests/e2e/convert_peer.py loss tests/data llama)
+    for file in meta.safetensors legacy.bin v1.bin; do
+        # shellcheck disable=SC2086
+        first_loss $file $llama
+        ok $? "init_from $file: the loss that is known"
+        # shellcheck disable=SC2086
+        first_loss $file $llama model.rope_interleaved=true
+        ok $? "and with rotary pairs of neighbours"
+        quiet "$STRETTO" convert "$T/$file" "$T/$file.hf" model.num_attention_heads=4 \
+            model.num_key_value_heads=2
+        ok $? "convert $file"
+    done
+    quiet "$STRETTO" convert "$T/first" "$T/turned.hf" &&
+        quiet "$STRETTO" inspect --diff "$T/turned.hf" "$T/v1.bin.hf" &&
+        said "20 tensors bitwise equal"
+    ok $? "what was trained with neighbours is turned for transformers"
+    # shellcheck disable=SC2086
+    first_loss turned.hf $llama
+    ok $? "and read again"
+    # shellcheck disable=SC2086
+    refused "halves are not taken for neighbours" 2 "say false to begin with it" \
+        "$STRETTO" check "$T/known.ini" model.init_from="$T/v1.bin.hf" $llama \
+        model.rope_interleaved=true
+    refused "a llama is no gpt2" 2 "it holds a llama" \
+        "$STRETTO" check "$T/known.ini" model.init_from="$T/v1.bin"
+    quiet "$STRETTO" convert "$T/untied.bin" "$T/untied.hf" &&
+        quiet "$STRETTO" convert "$T/llmc_bf16.bin" "$T/llmc_bf16.hf"
+    ok $? "an output matrix of its own, and bf16"
+    quiet $python tests/e2e/convert_peer.py logits tests/data "$T/nano.safetensors.index.json.hf" \
+        "$T/llmc.bin.hf" "$T/llmc_bf16.hf" "$T/meta.safetensors.hf" "$T/legacy.bin.hf" \
+        "$T/v1.bin.hf" "$T/untied.hf"
+    if [ $status = 77 ]; then
+        skip "torch finds the known logits in all of them" "no python3-torch"
+    else
+        ok $status "torch finds the known logits in all of them"
+    fi
+    refused "heads that nobody tells" 2 "say model.n_head=N" \
+        "$STRETTO" convert "$T/nano.safetensors.index.json" "$T/none"
+    [ ! -e "$T/none" ]
+    ok $? "and nothing is written"
+else
+    skip "other programs' files" "no python3"
+fi
+done_testing
