@@ -36,7 +36,11 @@ static void print_row(const struct run *r, const struct policy *policy, int64_t 
                       const struct plan_memory *m, struct text *t)
 {
     struct arena *a = arena_create();
-    const struct plan *p = plan_make(r->model, policy, &r->strategy.wrap, (int)group, a);
+    bool mine = policy == r->strategy.policy;
+    struct wrap wrap = r->strategy.wrap;
+    if (!mine) /* what the job's own plugin keeps whole is no other's way */
+        wrap.persist_elems = wrap.reuse_elems = 0;
+    const struct plan *p = plan_make(r->model, policy, &wrap, (int)group, a);
     struct shard_memory s;
     struct shard_traffic x;
     int rank = largest_rank(p);
@@ -44,7 +48,6 @@ static void print_row(const struct run *r, const struct policy *policy, int64_t 
     shard_count_traffic(p, r->model, &r->shard, r->batching.accumulation,
                         r->strategy.n_ranks / group, &x);
     size_t activations = m->tape_bytes + m->frame_bytes + m->scratch_bytes;
-    bool mine = policy == r->strategy.policy;
     text_printf(t, "%c %-19s", mine ? '*' : ' ', policy->name);
     column(t, (double)(s.master + s.copy));
     column(t, (double)s.grad);

@@ -63,6 +63,12 @@ const struct scan_entry *job_find(const struct job *j, const char *section, cons
         if (!best || e->level < best->level || later)
             best = e;
     }
+    for (const struct job_adopted *x = j->log->adopted; x; x = x->next) {
+        const struct scan_entry *e = &x->entry;
+        if (text_same(e->section, section) && opt_find(table, e->key) &&
+            (!best || e->level <= best->level))
+            best = e;
+    }
     return best;
 }
 
@@ -92,6 +98,8 @@ const char *const *job_unread(const struct job *j, int *n)
 const char *job_place(const struct scan_entry *e, struct arena *a)
 {
     enum { SHOWN_BYTES = 200 };
+    if (e->origin)
+        e = e->origin;
     size_t n = strlen(e->value);
     bool cut = n > SHOWN_BYTES;
     for (n = cut ? SHOWN_BYTES : n; cut && ((unsigned char)e->value[n] & 0xC0) == 0x80;)
@@ -101,12 +109,15 @@ const char *job_place(const struct scan_entry *e, struct arena *a)
                         e->value, cut ? "..." : "");
 }
 
-/* Remember one key; a section and key that were seen before stay as they are. */
+/* Remember one key; one that was seen before keeps its place and takes the newer value. */
 static void log_key(const struct job *j, const struct job_seen *seen)
 {
-    for (const struct job_seen *s = j->log->first; s; s = s->next)
-        if (text_same(s->heading, seen->heading) && strcmp(s->key, seen->key) == 0)
+    for (struct job_seen *s = j->log->first; s; s = s->next)
+        if (text_same(s->heading, seen->heading) && strcmp(s->key, seen->key) == 0) {
+            s->value = seen->value;
+            s->entry = seen->entry;
             return;
+        }
     struct job_seen *row = arena_alloc(j->arena, sizeof *row);
     *row = *seen;
     if (j->log->last)
@@ -150,8 +161,7 @@ int job_read(const struct job *j, const char *kind, const char *name, const stru
 }
 
 /* Where key of [KIND.NAME] stands: as it was read, or as the file spells it. */
-static const char *error_place(const struct job *j, const char *kind, const char *name,
-                               const char *key)
+const char *job_where(const struct job *j, const char *kind, const char *name, const char *key)
 {
     const char *own = job_section_name(j, kind, name);
     const char *heading = job_has_section(j, own) ? own : kind;
@@ -181,7 +191,7 @@ int job_error(const struct job *j, const char *kind, const char *name, const cha
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     err_set(ERR_USAGE, "%s", text);
-    err_prefix("%s", error_place(j, kind, name, key));
+    err_prefix("%s", job_where(j, kind, name, key));
     return ERR_USAGE;
 }
 

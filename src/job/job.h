@@ -64,6 +64,21 @@ int job_check_type(const struct job *j, const struct section_kind *k, const char
 int job_read(const struct job *j, const char *kind, const char *name, const struct opt *opts,
              void *conf);
 
+/* Keys of one section that stand for keys of another, as DeepSpeed's optimizer.params.lr does for
+ * lr of [optimizer].  from_key of [from_section] becomes row's key in [KIND.NAME], or [KIND] where
+ * name is NULL, for every job_read() that follows; auto, or a key that nobody set, changes nothing.
+ * Of two the command line's counts, or the including file's; of one file both must say the same:
+ * ERR_USAGE names both lines.  Local. */
+int job_adopt(const struct job *j, const char *from_section, const char *from_key, const char *kind,
+              const char *name, const struct opt *row);
+
+/* Another default for row's key of [KIND.NAME]: its value unless something sets it.  Local. */
+void job_adopt_default(const struct job *j, const char *kind, const char *name,
+                       const struct opt *row, const char *value);
+
+/* Forget what was adopted.  Local. */
+void job_adopt_reset(const struct job *j);
+
 /* The raw text of a key, NULL if neither file nor command line sets it.  section is the full name
  * ("model.student").  Aliases are not looked at.  Local. */
 const char *job_value(const struct job *j, const char *section, const char *key);
@@ -77,6 +92,10 @@ const char *const *job_names(const struct job *j, const char *kind, int *n);
  * Looks in [KIND.NAME], then [KIND]; a key that nobody set is named without a line.  Local. */
 int job_error(const struct job *j, const char *kind, const char *name, const char *key,
               const char *fmt, ...) PRINTF_LIKE(5, 6);
+
+/* Where key of [KIND.NAME] stands, "FILE:LINE: [section] key = value", for an error that names two
+ * places; in the job's arena.  Local. */
+const char *job_where(const struct job *j, const char *kind, const char *name, const char *key);
 
 /* Full names of the file's sections that no job_read() looked at so far; as job_names.  Local. */
 const char *const *job_unread(const struct job *j, int *n);

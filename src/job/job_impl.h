@@ -26,9 +26,16 @@ struct job {
     struct job_log *log; /* grows while a const job is read */
 };
 
+/* An entry that another section's key stands for. */
+struct job_adopted {
+    struct scan_entry entry;
+    struct job_adopted *next;
+};
+
 struct job_log {
     struct job_seen *first, *last;
     bool *section_seen; /* as all.sections */
+    struct job_adopted *adopted;
 };
 
 /* Begin the log of a job whose sections are complete.  Local. */

@@ -21,6 +21,7 @@ struct scan_entry {
     const char *file;
     int line;  /* 0: the command line */
     int level; /* which source it comes from; the scan itself says 0 */
+    const struct scan_entry *origin; /* what an adopted entry was made from; NULL: it was written */
 };
 
 struct scan {

@@ -35,6 +35,7 @@ static void add_unit(struct plan *p, const struct model *m, const struct cut_tre
                                .row = row,
                                .n_rows = n,
                                .encloses = c->encloses[u],
+                               .persists = u == c->persistent,
                                .early_grad = c->early_grad[u],
                                .frozen = frozen};
     for (int i = 0; i < n; i++) {
@@ -77,41 +78,103 @@ static void lay_out(struct plan *p, const struct model *m, const struct cut_tree
     p->trained = trained;
 }
 
+/* A unit stays whole from forward to backward where that is the strategy's way, where others lie
+ * inside it, and where its parameters are needed again soon: between the two uses come the units
+ * behind it, twice.  Those nearest to the loss first, while there is room. */
+static void choose_kept(struct plan *p, const struct wrap *w)
+{
+    int64_t between = 0, live = 0;
+    for (int u = 0; u < p->n_units; u++) {
+        struct plan_unit *x = &p->unit[u];
+        x->keep = p->policy->keep_after_forward || x->encloses;
+        live += x->encloses || x->persists ? x->n_elem : 0;
+    }
+    for (int u = p->n_units - 1; u >= 0; u--) {
+        struct plan_unit *x = &p->unit[u];
+        if (x->encloses || x->persists)
+            continue;
+        if (u == p->n_units - 1 || p->unit[u + 1].module != x->module) {
+            int64_t both = x->n_elem; /* with what is frozen of it, which comes and goes along */
+            if (u > 0 && p->unit[u - 1].module == x->module)
+                both += p->unit[u - 1].n_elem;
+            live += both;
+            x->keep |= between < w->reuse_elems && live <= w->live_elems;
+            between += 2 * both;
+        } else {
+            x->keep = p->unit[u + 1].keep;
+        }
+    }
+}
+
 struct plan *plan_make(const struct model *m, const struct policy *policy, const struct wrap *wrap,
                        int size, struct arena *a)
 {
     struct cut_tree c;
-    wrap_cut(m, wrap, a, &c);
+    wrap_cut(m, wrap, policy->shard_params, a, &c);
     struct plan *p = arena_alloc(a, sizeof *p);
     *p = (struct plan){.policy = policy, .size = size, .n_rows = m->table.n_rows};
     p->unit = arena_alloc(a, sizeof *p->unit * 2 * (size_t)c.n_units);
     p->place = arena_alloc(a, sizeof *p->place * (size_t)(p->n_rows + 1));
     p->n_params = tensor_table_elems(&m->table);
     lay_out(p, m, &c, a);
+    choose_kept(p, wrap);
     return p;
 }
 
-static int64_t nested(const struct plan *p, const struct module *m, bool trained, bool all)
+/* The most at once inside m, and what is left of it behind m. */
+struct nest {
+    int64_t peak, left;
+};
+
+static struct nest nested(const struct plan *p, const struct module *m, bool gradients)
 {
-    int64_t own = 0, inside = 0;
-    for (int u = 0; u < p->n_units; u++)
-        if (p->unit[u].module == m && !(trained && p->unit[u].frozen))
-            own += p->unit[u].n_elem;
-    for (int i = 0; i < m->n_children; i++) {
-        int64_t n = nested(p, m->children[i], trained, all);
-        inside = all ? inside + n : n > inside ? n : inside;
+    struct nest all = {0};
+    int64_t own = 0;
+    bool keep = false;
+    for (int u = 0; u < p->n_units; u++) {
+        const struct plan_unit *x = &p->unit[u];
+        if (x->module != m || (gradients ? x->frozen : x->persists))
+            continue;
+        own += x->n_elem;
+        keep |= !gradients && x->keep;
     }
-    return own + inside;
+    for (int i = 0; i < m->n_children; i++) {
+        struct nest n = nested(p, m->children[i], gradients);
+        all.peak = all.left + n.peak > all.peak ? all.left + n.peak : all.peak;
+        all.left += n.left;
+    }
+    all.peak += own;
+    all.left += keep ? own : 0;
+    return all;
 }
 
-int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all)
+int64_t plan_nested_elems(const struct plan *p, const struct model *m)
 {
-    return nested(p, m->root, false, all);
+    return nested(p, m->root, false).peak;
 }
 
 int64_t plan_nested_train(const struct plan *p, const struct model *m)
 {
-    return nested(p, m->root, true, false);
+    return nested(p, m->root, true).peak;
+}
+
+struct width {
+    const struct model *m;
+    int64_t widest;
+};
+
+static void find_width(struct module *x, void *arg)
+{
+    struct width *w = arg;
+    if (text_same(x->ops->cls, w->m->family->block_cls) && x->n_out > w->widest)
+        w->widest = x->n_out;
+}
+
+int64_t plan_width(const struct model *m)
+{
+    struct width w = {.m = m, .widest = 1};
+    module_walk(m->root, find_width, &w);
+    return w.widest;
 }
 
 /* Addresses that nobody may touch, so that layers see a gradient where there will be one. */

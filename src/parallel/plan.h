@@ -15,6 +15,8 @@ struct plan_unit {
     int64_t begin, n_elem; /* range in the model's flat arrays; multiples of BLOCK_ELEMS */
     const int64_t *cut;    /* (size + 1) from the unit's begin: rank r owns [cut[r], cut[r + 1]) */
     bool encloses;         /* other units lie inside its module */
+    bool keep;             /* parameters that were gathered stay from forward to backward */
+    bool persists;         /* parameters that are never freed; begins and ends with the root */
     bool early_grad;       /* its gradient begins in forward: a loss head is part of it */
     bool frozen;           /* all of its tensors are; else none */
 };
@@ -51,6 +53,11 @@ struct wrap {
     enum wrap_kind kind;        /* BLOCKS: the family's own block class */
     const char *const *classes; /* CLASSES: NULL-terminated; the family's aliases are known */
     int64_t min_params;         /* SIZE: wrap what has as many parameters not yet wrapped */
+    /* Where parameters are sharded, as ZeRO stage 3 has it; all 0: none of this. */
+    int64_t persist_elems; /* tensors of at most so many elements stay whole … */
+    int64_t persist_total; /* … as long as they are not more than this together */
+    int64_t reuse_elems;   /* a unit stays that is used again before so many elements were */
+    int64_t live_elems;    /* … as long as no more than so many are whole at once */
 };
 
 /* The plan for size ranks that share the model.  A tied tensor belongs to the root, where its users
@@ -64,9 +71,13 @@ bool plan_has_class(const struct model *m, const char *cls);
 /* Class names of m's modules, "Block, Attention, …", for messages.  Local. */
 void plan_print_classes(const struct model *m, struct text *out);
 
+/* Width of the model's blocks: what DeepSpeed's automatic sizes count in.  Local. */
+int64_t plan_width(const struct model *m);
+
 /* Elements of whole units that exist at once when units are made on the way into a module and
- * dropped on the way out (all: only at the end of a pass).  Local. */
-int64_t plan_nested_elems(const struct plan *p, const struct model *m, bool all);
+ * dropped on the way out; those that are kept go at the end of a pass only, and those that persist
+ * are none of them.  Local. */
+int64_t plan_nested_elems(const struct plan *p, const struct model *m);
 
 /* The same of units that are trained, for their gradients on the way out.  Local. */
 int64_t plan_nested_train(const struct plan *p, const struct model *m);

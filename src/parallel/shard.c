@@ -54,6 +54,7 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
+    char *copy = s->copy;
     int64_t at[] = {0, plan_own_train(p, s->comm->rank)}; /* frozen ones lie behind the others */
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
@@ -65,8 +66,15 @@ static int make_units(struct shard *s)
             .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = *begin};
         x->hooks.self = x;
         *begin += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
-        if (u > 0 && p->unit[u - 1].module == p->unit[u].module)
+        const struct plan_unit *before = u > 0 ? &p->unit[u - 1] : NULL;
+        if (x->plan->persists && !x->plan->frozen)
+            s->unit[0].rider = x;
+        else if (before && before->module == x->plan->module && !x->plan->persists)
             s->unit[u - 1].frozen = x;
+        if (shard_has_copy(p, x->plan, &s->conf)) {
+            x->copy = copy;
+            copy += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+        }
         if (s->replicas)
             TRY(cut_replicas(s, x));
     }
@@ -77,7 +85,7 @@ static int alloc_tables(struct shard *s)
 {
     const struct plan *p = s->plan;
     int n = s->replicas && s->replicas->size > s->comm->size ? s->replicas->size : s->comm->size;
-    size_t n_ranks = (size_t)n, scratch = n_ranks * (size_t)shard_slice_elems(n) * sizeof(float);
+    size_t n_ranks = (size_t)n, scratch = n_ranks * (size_t)shard_slice_elems(&s->conf, n) * sizeof(float);
     struct shard_memory z;
     shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
     /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
@@ -95,14 +103,14 @@ static void point_rows(struct shard *s)
 {
     for (int u = 0; u < s->plan->n_units; u++) {
         struct shard_unit *x = &s->unit[u];
-        size_t begin = (size_t)x->plan->begin, elem = dtype_bytes(s->conf.compute);
-        if (s->copy)
-            unit_point_weights(x, (char *)s->copy + begin * elem, elem);
+        int64_t begin = x->plan->begin;
+        if (x->copy)
+            unit_point_weights(x, x->copy, dtype_bytes(s->conf.compute));
         else if (!s->row->shard_params)
             unit_point_weights(x, s->master + begin, sizeof *s->master);
         if (!shard_forms_in_unit(s) && !x->plan->frozen)
             unit_point_grads(x, s->grad + begin);
-        if (u == 0 || s->unit[u - 1].frozen != x)
+        if (!x->plan->persists && (u == 0 || s->unit[u - 1].frozen != x))
             x->plan->module->hooks = &x->hooks;
     }
 }
@@ -216,27 +224,27 @@ void shard_init(struct shard *s, uint64_t seed)
 /* Own parts of the whole copy are up to date: bring the others'.  An update leaves frozen ones. */
 static void share_copy(struct shard *s, bool frozen_too)
 {
-    size_t elem = dtype_bytes(s->conf.compute);
-    for (int u = 0; s->copy && s->row->shard_optim && u < s->plan->n_units; u++) {
-        const struct plan_unit *x = &s->plan->unit[u];
-        if (!x->frozen || frozen_too)
-            s->comm->ops->all_gather(s->comm, (char *)s->copy + (size_t)x->begin * elem, x->cut,
-                                     elem);
+    for (int u = 0; s->row->shard_optim && u < s->plan->n_units; u++) {
+        const struct shard_unit *x = &s->unit[u];
+        if (x->copy && (!x->plan->frozen || frozen_too))
+            s->comm->ops->all_gather(s->comm, x->copy, x->plan->cut, dtype_bytes(s->conf.compute));
     }
 }
 
 static void *copy_at(const struct shard *s, int row, int64_t begin)
 {
-    size_t at = (size_t)(s->plan->place[row].begin + begin);
-    return s->copy ? (char *)s->copy + at * dtype_bytes(s->conf.compute) : NULL;
+    const struct shard_unit *x = &s->unit[s->plan->place[row].unit];
+    size_t at = (size_t)(s->plan->place[row].begin - x->plan->begin + begin);
+    return x->copy ? (char *)x->copy + at * dtype_bytes(s->conf.compute) : NULL;
 }
 
 void shard_refresh(struct shard *s)
 {
     for (int r = 0; s->copy && r < s->plan->n_rows; r++) {
         struct shard_part p = shard_held_part(s, SHARD_MASTER, r);
-        if (p.begin < p.end)
-            s->stream->k->cast(s->stream, copy_at(s, r, p.begin), p.values, p.end - p.begin);
+        void *copy = copy_at(s, r, p.begin);
+        if (p.begin < p.end && copy)
+            s->stream->k->cast(s->stream, copy, p.values, p.end - p.begin);
     }
     share_copy(s, true);
 }

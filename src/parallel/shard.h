@@ -15,6 +15,7 @@ struct shard_conf {
     int n_states;
     enum dtype compute;   /* DTYPE_F32: layers may read the master weights themselves */
     bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded gradients are */
+    int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
 };
 
 struct shard {
@@ -29,8 +30,8 @@ struct shard {
     float *master;       /* owned: parts if row->shard_optim, else whole */
     float *grad;         /* owned: parts if row->shard_grads, else whole; as state without frozen */
     float *state[OPTIM_MAX_STATES]; /* owned: as master */
-    void *copy;              /* owned: whole weights in the compute dtype, where layers do not read
-                            the master itself and parameters are not sharded */
+    void *copy;              /* owned: whole weights in the compute dtype: where layers do not read
+                            the master itself, and of those that persist where they are sharded */
     struct stack gathered;   /* whole units' weights, while parameters are sharded */
     struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
     void *gathered_memory, *unit_grad_memory; /* owned */

@@ -7,8 +7,10 @@ struct shard_unit {
     const struct plan_unit *plan;
     struct hooks hooks;
     struct shard_unit *frozen;  /* the same module's frozen tensors, whose hooks this one calls */
+    void *copy;                 /* whole, compute dtype, for good; NULL: none */
     int64_t own_begin;          /* of this rank's part in arrays of parts */
     const int64_t *replica_cut; /* owned by shard: parts of the own part, by replica; or NULL */
+    struct shard_unit *rider;   /* begins and ends with this unit; NULL: none */
     bool is_gathered;
     void *gathered;   /* whole, compute dtype; valid while is_gathered */
     float *unit_grad; /* whole; NULL unless its gradient is being formed */
@@ -16,7 +18,10 @@ struct shard_unit {
 };
 
 /* Elements of each part that are summed at once on P ranks.  Local. */
-int64_t shard_slice_elems(int P);
+int64_t shard_slice_elems(const struct shard_conf *conf, int P);
+
+/* Whether this unit's weights have a place of their own in the compute dtype, for good.  Local. */
+bool shard_has_copy(const struct plan *p, const struct plan_unit *u, const struct shard_conf *conf);
 
 /* Gradients are formed in a buffer of the unit and added to the step's when they are summed.
  * Local. */

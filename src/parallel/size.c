@@ -1,16 +1,24 @@
 /* How big a strategy is on one rank and what it sends: the columns of the policy, in bytes. */
 #include "parallel/shard_impl.h"
 
-int64_t shard_slice_elems(int P)
+int64_t shard_slice_elems(const struct shard_conf *conf, int P)
 {
     enum { BUCKET_ELEMS = 1 << 22 }; /* 16 MiB in all: large enough for any network */
-    int64_t n = BUCKET_ELEMS / P / BLOCK_ELEMS * BLOCK_ELEMS;
+    int64_t all = conf->reduce_bucket > 0 ? conf->reduce_bucket : BUCKET_ELEMS;
+    int64_t n = all / P / BLOCK_ELEMS * BLOCK_ELEMS;
     return n > BLOCK_ELEMS ? n : BLOCK_ELEMS;
 }
 
-static int64_t scratch_elems(const struct plan *p)
+bool shard_has_copy(const struct plan *p, const struct plan_unit *u, const struct shard_conf *conf)
 {
-    int64_t most = p->size * shard_slice_elems(p->size), unit = 0;
+    if (p->policy->shard_params)
+        return u->persists;
+    return conf->compute != DTYPE_F32 || p->policy->shard_optim; /* else layers read the master */
+}
+
+static int64_t scratch_elems(const struct plan *p, const struct shard_conf *conf)
+{
+    int64_t most = p->size * shard_slice_elems(conf, p->size), unit = 0;
     for (int u = 0; u < p->n_units; u++)
         if (!p->unit[u].frozen && p->unit[u].n_elem > unit)
             unit = p->unit[u].n_elem;
@@ -26,15 +34,15 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     size_t whole_train = (size_t)p->n_train * sizeof(float);
     size_t own_train = (size_t)plan_own_train(p, rank) * sizeof(float);
     size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
-    bool reads_master = conf->compute == DTYPE_F32 && !row->shard_optim;
     *out = (struct shard_memory){.master = row->shard_optim ? own : whole,
                                  .grad = row->shard_grads ? own_train : whole_train};
-    out->scratch = (size_t)scratch_elems(p) * sizeof(float);
+    out->scratch = (size_t)scratch_elems(p, conf) * sizeof(float);
     out->state = (row->shard_optim ? own_train : whole_train) * (size_t)conf->n_states;
-    if (!row->shard_params && !reads_master)
-        out->copy = (size_t)p->n_elem * elem;
+    for (int u = 0; u < p->n_units; u++)
+        if (shard_has_copy(p, &p->unit[u], conf))
+            out->copy += (size_t)p->unit[u].n_elem * elem;
     if (row->shard_params)
-        out->gathered = (size_t)plan_nested_elems(p, m, row->keep_after_forward) * elem + align;
+        out->gathered = (size_t)plan_nested_elems(p, m) * elem + align;
     if (row->shard_grads || conf->sync_each_batch)
         out->unit_grads = (size_t)plan_nested_train(p, m) * sizeof(float) + align;
 }
@@ -60,10 +68,10 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     /* an own part's all-reduce among the replicas: a sum and a gather */
     out->summed += sums * 2 * n / p->size * sizeof(float) * across;
     if (row->shard_params) {
-        /* enclosing units stay from forward to backward, the others are freed unless kept */
         for (int u = 0; u < p->n_units; u++) {
-            bool once = row->keep_after_forward || p->unit[u].encloses;
-            out->gathered += (once ? 1 : 2) * micro * (double)p->unit[u].n_elem * elem * share;
+            const struct plan_unit *x = &p->unit[u];
+            double times = x->persists ? !x->frozen : x->keep ? micro : 2 * micro;
+            out->gathered += times * (double)x->n_elem * elem * share;
         }
     } else if (row->shard_optim) {
         out->gathered = n * elem * share;

@@ -44,7 +44,7 @@ static void gather(struct shard_unit *x)
 {
     struct shard *s = x->shard;
     const struct plan_unit *u = x->plan;
-    if (!s->row->shard_params || x->is_gathered)
+    if (!s->row->shard_params || x->is_gathered || u->persists || u->n_elem == 0)
         return;
     size_t elem = dtype_bytes(s->conf.compute);
     int64_t begin = u->cut[s->comm->rank], n = u->cut[s->comm->rank + 1] - begin;
@@ -99,13 +99,14 @@ static void begin_gradient(struct shard_unit *x)
 static void sum_over_ranks(struct shard_unit *x, float *g)
 {
     struct shard *s = x->shard;
-    s->comm->ops->reduce_scatter(s->comm, g, x->plan->cut, shard_slice_elems(s->comm->size),
-                                 s->reduce_scratch);
+    s->comm->ops->reduce_scatter(s->comm, g, x->plan->cut,
+                                 shard_slice_elems(&s->conf, s->comm->size), s->reduce_scratch);
     if (!s->replicas)
         return;
     float *own = g + x->plan->cut[s->comm->rank];
     s->replicas->ops->reduce_scatter(s->replicas, own, x->replica_cut,
-                                     shard_slice_elems(s->replicas->size), s->reduce_scratch);
+                                     shard_slice_elems(&s->conf, s->replicas->size),
+                                     s->reduce_scratch);
     s->replicas->ops->all_gather(s->replicas, own, x->replica_cut, sizeof *own);
 }
 
@@ -135,18 +136,18 @@ static void unit_before_forward(void *self, struct pass *p)
     if (p->dry)
         return;
     gather_all(x);
-    if (p->training && (x->plan->early_grad || x->plan->encloses))
+    if (p->training && (x->plan->early_grad || x->plan->encloses || x->rider))
         begin_gradient(x);
+    if (p->training && x->rider)
+        begin_gradient(x->rider);
 }
 
-/* An enclosing unit stays for its inner ones, the root for the backward that follows at once. */
 static void unit_after_forward(void *self, struct pass *p)
 {
     struct shard_unit *x = self;
     if (p->dry)
         return;
-    bool keep = x->shard->row->keep_after_forward || x->plan->encloses;
-    if (!p->training || !keep)
+    if (!p->training || !x->plan->keep)
         release_all(x);
 }
 
@@ -164,6 +165,8 @@ static void unit_after_backward(void *self, struct pass *p)
     struct shard_unit *x = self;
     if (p->dry)
         return;
+    if (x->rider)
+        end_gradient(x->rider);
     end_gradient(x);
     release_all(x);
 }

@@ -88,13 +88,34 @@ static void count_module(struct module *x, void *arg)
     ++*(size_t *)arg;
 }
 
-void wrap_cut(const struct model *m, const struct wrap *wrap, struct arena *a,
+/* Small tensors leave their units for one of their own, first come, first served. */
+static void set_apart(struct cutter *c)
+{
+    struct cut_tree *o = c->out;
+    int unit = o->n_units;
+    int64_t total = 0;
+    for (int r = 0; r < c->m->table.n_rows; r++) {
+        int64_t n = shape_elems(&c->m->table.rows[r].shape);
+        if (n > c->wrap->persist_elems || total + n > c->wrap->persist_total)
+            continue;
+        total += n;
+        o->unit_of[r] = unit;
+    }
+    if (total == 0)
+        return;
+    o->persistent = o->n_units++;
+    o->unit_module[unit] = c->m->root;
+    o->early_grad[unit] = true;
+}
+
+void wrap_cut(const struct model *m, const struct wrap *wrap, bool sharded, struct arena *a,
               struct cut_tree *out)
 {
     size_t n = 0;
     module_walk(m->root, count_module, &n);
     struct cutter c = {.m = m, .wrap = wrap, .out = out};
-    *out = (struct cut_tree){0};
+    *out = (struct cut_tree){.persistent = -1};
+    n++; /* and the persistent one */
     c.wrapped = arena_alloc(a, sizeof *c.wrapped * n);
     out->unit_module = arena_alloc(a, sizeof *out->unit_module * n);
     out->encloses = arena_alloc(a, sizeof *out->encloses * n);
@@ -106,6 +127,8 @@ void wrap_cut(const struct model *m, const struct wrap *wrap, struct arena *a,
     for (int r = 0; r < m->table.n_rows; r++)
         if (m->table.rows[r].alias)
             out->early_grad[0] = true;
+    if (sharded)
+        set_apart(&c);
 }
 
 struct class_search {

@@ -7,8 +7,9 @@ struct cut_tree {
     struct module **unit_module; /* (n_units), outer before inner, in execution order */
     bool *encloses, *early_grad; /* (n_units) */
     int *unit_of;                /* (n_rows) */
+    int persistent;              /* the unit of parameters that are never freed; -1: none */
 };
 
-/* Local.  Everything in a. */
-void wrap_cut(const struct model *m, const struct wrap *wrap, struct arena *a,
+/* Local.  Everything in a.  sharded: parameters are, so that small ones may be an exception. */
+void wrap_cut(const struct model *m, const struct wrap *wrap, bool sharded, struct arena *a,
               struct cut_tree *out);

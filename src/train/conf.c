@@ -1,6 +1,7 @@
 /* Reading a job's sections and checking them against each other. */
 #include "train/conf.h"
 
+#include "train/plugin.h"
 #include "train/sections.h"
 #include <string.h>
 
@@ -70,11 +71,25 @@ const struct section_kind *const *run_kinds(struct arena *a)
         typed_kind(a, "data", data_opts, v[1], "what it is trained on");
     const struct section_kind *optim = typed_kind(a, "optimizer", optim_opts, v[2], "update rule");
     const struct section_kind *const list[] = {
-        &kind_job,       model,       data,       &kind_strategy,   &kind_plugin, optim,
+        &kind_job,       model,       data,       &kind_strategy,   plugin_kind(a), optim,
         &kind_scheduler, &kind_group, &kind_eval, &kind_checkpoint, NULL};
     const struct section_kind **out = arena_alloc(a, sizeof list);
     memcpy(out, list, sizeof list);
     return out;
+}
+
+const struct opt *section_row(const char *kind, const char *key, struct arena *a)
+{
+    const struct opt *o = NULL;
+    for (const struct section_kind *const *k = run_kinds(a); *k && !o; k++) {
+        if (strcmp((*k)->name, kind) != 0)
+            continue;
+        o = opt_find((*k)->opts, key);
+        for (const struct section_variant *v = (*k)->variants; v && v->word && !o; v++)
+            o = opt_find(v->opts, key);
+    }
+    REQUIRE(o);
+    return o;
 }
 
 /* The section of a kind that key of the model names; without such a key the plain one or, if there
@@ -132,8 +147,6 @@ static int read_model(struct run_conf *c, struct arena *a)
     REQUIRE(text_same(c->family->name, model_words[c->model.type]));
     c->family_conf = arena_alloc(a, c->family->conf_bytes);
     TRY(job_read(c->job, "model", c->model_name, c->family->opts, c->family_conf));
-    if (c->model.seed == OPT_AUTO_I64)
-        c->model.seed = c->main.seed;
     return read_lora(c);
 }
 
@@ -158,11 +171,7 @@ static int read_data(struct run_conf *c, struct arena *a, const char *name, stru
 static int read_both_data(struct run_conf *c, struct arena *a)
 {
     const char *name;
-    if (c->model.eval_data && !c->model.data && !job_has_section(c->job, "data"))
-        return job_error(c->job, "model", c->model_name, "data",
-                         "must be given where eval_data is");
-    TRY(choose(c, "data", "data", c->model.data, &name));
-    TRY(read_data(c, a, name, &c->data));
+    TRY(read_data(c, a, c->data.name, &c->data));
     if (!c->model.eval_data)
         return ERR_OK;
     TRY(choose(c, "data", "eval_data", c->model.eval_data, &name));
@@ -176,7 +185,6 @@ static int read_both_data(struct run_conf *c, struct arena *a)
 
 static int read_optim(struct run_conf *c, struct arena *a)
 {
-    TRY(choose(c, "optimizer", "optimizer", c->model.optimizer, &c->optim_name));
     TRY(job_read(c->job, "optimizer", c->optim_name, optim_opts, &c->optim));
     c->optim_ops = optim_list[c->optim.type];
     c->optim_own = arena_alloc(a, c->optim_ops->conf_bytes);
@@ -186,7 +194,6 @@ static int read_optim(struct run_conf *c, struct arena *a)
         return job_error(c->job, "optimizer", c->optim_name, bad,
                          strcmp(bad, "betas") == 0 ? "two numbers are needed"
                                                    : "needs momentum > 0 and dampening = 0");
-    TRY(choose(c, "scheduler", "scheduler", c->model.scheduler, &c->schedule_name));
     TRY(job_read(c->job, "scheduler", c->schedule_name, schedule_opts, &c->schedule));
     if (c->schedule.total_num_steps != OPT_AUTO_I64 &&
         c->schedule.total_num_steps < c->schedule.warmup_num_steps)
@@ -207,13 +214,34 @@ int run_conf_job(const struct job *j, struct job_conf *out)
     return job_read(j, "job", NULL, kind_job.opts, out);
 }
 
-int run_conf_read(const struct job *j, struct arena *a, struct run_conf *c)
+/* Which sections the model uses, and its plugin, whose keys may stand for some of theirs. */
+static int choose_sections(struct run_conf *c, int n_ranks, struct arena *a)
+{
+    if (c->model.eval_data && !c->model.data && !job_has_section(c->job, "data"))
+        return job_error(c->job, "model", c->model_name, "data",
+                         "must be given where eval_data is");
+    TRY(choose(c, "data", "data", c->model.data, &c->data.name));
+    TRY(choose(c, "optimizer", "optimizer", c->model.optimizer, &c->optim_name));
+    TRY(choose(c, "scheduler", "scheduler", c->model.scheduler, &c->schedule_name));
+    job_adopt_reset(c->job);
+    TRY(plugin_find(c, a, &c->plugin));
+    return c->plugin && c->plugin->type->adopt ? c->plugin->type->adopt(c, c->plugin, n_ranks, a)
+                                               : ERR_OK;
+}
+
+int run_conf_read(const struct job *j, int n_ranks, struct arena *a, struct run_conf *c)
 {
     *c = (struct run_conf){.job = j};
     TRY(run_conf_job(j, &c->main));
     TRY(read_model(c, a));
-    TRY(read_both_data(c, a));
     TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));
+    TRY(choose_sections(c, n_ranks, a));
+    /* again, with what the plugin's keys stand for */
+    TRY(run_conf_job(j, &c->main));
+    TRY(job_read(j, "strategy", NULL, kind_strategy.opts, &c->strategy));
+    if (c->model.seed == OPT_AUTO_I64)
+        c->model.seed = c->main.seed;
+    TRY(read_both_data(c, a));
     TRY(read_optim(c, a));
     TRY(groups_read(j, a, &c->groups));
     TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));

@@ -67,6 +67,8 @@ struct model_common_conf {
     bool init_grow_vocab;
 };
 
+struct plugin;
+
 struct data_choice {
     const char *name; /* of [data.NAME], NULL for [data] */
     struct data_conf conf;
@@ -92,14 +94,17 @@ struct run_conf {
     void *optim_own;
     struct schedule_conf schedule;
     struct groups groups;
+    const struct plugin *plugin; /* the one in use, or NULL */
+    bool batch_is_fixed;         /* the samples of a step are given: no other world changes them */
 };
 
 /* Every kind of section there is, NULL-terminated: for job_load, job_check and --help. */
 const struct section_kind *const *run_kinds(struct arena *a); /* Local. */
 
-/* Read and check all sections of a job.  ERR_USAGE names file, line, key, value and what is
+/* Read and check all sections of a job for n_ranks ranks (0: not known, so that no batch is divided
+ * among them).  ERR_USAGE names file, line, key, value and what is
  * allowed; ERR_DATA if the data's type cannot be told.  Local. */
-int run_conf_read(const struct job *j, struct arena *a, struct run_conf *out);
+int run_conf_read(const struct job *j, int n_ranks, struct arena *a, struct run_conf *out);
 
 /* [model] alone: model_name, model, family, family_conf.  Local. */
 int run_conf_model(const struct job *j, struct arena *a, struct run_conf *out);

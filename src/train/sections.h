@@ -3,4 +3,7 @@
 #include "job/job.h"
 
 extern const struct section_kind kind_job, kind_strategy, kind_eval, kind_checkpoint;
-extern const struct section_kind kind_plugin; /* strategy.c */
+/* The row of key in any section of a kind, that of a variant included; must exist.  Local. */
+const struct opt *section_row(const char *kind, const char *key, struct arena *a); /* conf.c */
+
+const struct section_kind *plugin_kind(struct arena *a); /* plugin.c.  Local. */

@@ -110,7 +110,8 @@ static int count_steps(struct run *r, int n_ranks)
                          "is shared by %d ranks (split_batches): at least one sample a rank",
                          n_ranks);
     b->micro_global = c->data.conf.split_batches ? size : size * n_ranks;
-    bool other_world = r->from && r->resume.micro_global != b->micro_global;
+    bool other_world =
+        r->from && !c->batch_is_fixed && r->resume.micro_global != b->micro_global;
     if (other_world && r->resume.world != n_ranks) {
         if (c->ckpt.on_world_change == WORLD_ERROR)
             return job_error(c->job, "checkpoint", NULL, "on_world_change",
@@ -200,7 +201,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
 {
     *r = (struct run){.purpose = purpose, .arena = a, .comm = c, .from = from};
     int n_ranks = plan_ranks ? plan_ranks : c->size;
-    TRY(run_conf_read(j, a, &r->conf));
+    TRY(run_conf_read(j, purpose == RUN_TRAIN ? n_ranks : 0, a, &r->conf));
     if (purpose == RUN_TRAIN)
         TRY(strategy_choose(&r->conf, n_ranks, plan_ranks ? 0 : c->node_size, a, &r->strategy));
     else
@@ -209,10 +210,11 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     TRY(open_data(r));
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
-    TRY(strategy_check_classes(&r->conf, &r->strategy, r->model));
+    TRY(strategy_fit(&r->conf, r->model, &r->strategy));
     r->plan = plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
     if (purpose == RUN_TRAIN)
-        r->shard = (struct shard_conf){.n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
+        r->shard = (struct shard_conf){.reduce_bucket = r->strategy.reduce_bucket,
+                                       .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&
                                                           r->batching.accumulation > 1};
     if (r->conf.strategy.mixed_precision == PRECISION_BF16)

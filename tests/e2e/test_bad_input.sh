@@ -81,6 +81,31 @@ train "FSDP with a plugin of DeepSpeed" 2 "distributed_type = FSDP" strategy.dis
     strategy.plugin=z
 train "a stage that ZeRO has not" 2 "zero_optimization.stage = 4" \
     plugin.z.zero_optimization.stage=4
+train "a key of FSDP in a plugin of DeepSpeed" 2 "belongs to type = fsdp" \
+    plugin.z.fsdp_sharding_strategy=FULL_SHARD
+train "offload under stage 0" 2 "zero_optimization.stage = 0" strategy.plugin=z \
+    plugin.z.zero_optimization.stage=0 plugin.z.zero_optimization.offload_optimizer.device=cpu
+train "parameter offload under stage 2" 2 "stage = 2 (default)" strategy.plugin=z \
+    plugin.z.zero_optimization.offload_param.device=cpu
+train "a batch that is no product" 2 "is not micro-batch 2 x accumulation 3" strategy.plugin=z \
+    plugin.z.train_batch_size=8 plugin.z.gradient_accumulation_steps=3
+train "a batch that does not divide" 2 "is no multiple" strategy.plugin=z \
+    plugin.z.train_batch_size=7
+train "a batch size said twice" 2 "[data] batch_size = 2 says another thing" strategy.plugin=z \
+    plugin.z.train_micro_batch_size_per_gpu=3 data.batch_size=2
+train "a JSON file" 2 "JSON is not read" plugin.z.deepspeed_config_file=zero.json
+train "quantised weights" 2 "only false" plugin.z.zero_optimization.zero_quantized_weights=true
+job "[plugin.f]" "type = fsdp" "fsdp_sharding_strategy = NO_SHARD" "fsdp_offload_params = true"
+train "NO_SHARD with offload" 2 "fsdp_sharding_strategy = NO_SHARD"
+job "[plugin.f]" "type = fsdp" "zero_optimization.stage = 2"
+train "a key of DeepSpeed in a plugin of FSDP" 2 "belongs to type = deepspeed"
+job "[plugin.f]" "type = fsdp" "fsdp_auto_wrap_policy = SIZE_BASED_WRAP" "fsdp_min_num_params = 0"
+train "units of no parameters" 2 "fsdp_min_num_params = 0"
+job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 2"
+train "groups to re-shard to" 2 "dp_shard_size = 2"
+job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = false" \
+    "fsdp_sharding_strategy = FULL_SHARD"
+train "two ways to shard" 2 "fsdp_sharding_strategy = FULL_SHARD"
 job "[plugin.f]" "type = fsdp" "fsdp_transformer_layer_cls_to_wrap = Blok"
 train "a class that the model has not" 2 "its classes are GPT2" strategy.plugin=f
 job "[plugin.f]" "type = fsdp" "fsdp_sharding_strategy = HYBRID_SHARD" "dp_shard_size = 2"

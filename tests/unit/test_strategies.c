@@ -77,18 +77,27 @@ static struct result run(struct comm *c, const struct variant *v, const char *st
 
 #define FSDP(strategy, more)                                                                       \
     "distributed_type = FSDP\n[plugin.f]\ntype = fsdp\nfsdp_sharding_strategy = " strategy "\n" more
-#define DEEPSPEED(stage)                                                                           \
+#define DEEPSPEED(stage, more)                                                                     \
     "distributed_type = DEEPSPEED\n[plugin.d]\ntype = deepspeed\nzero_optimization.stage = " stage \
-    "\n"
+    "\n" more
+#define ZERO(key, value) "zero_optimization." key " = " value "\n"
+#define SHARD_ALL ZERO("stage3_param_persistence_threshold", "0")
 #define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
 
 static const struct {
     const char *name, *keys;
 } strategies[] = {
-    {"ZeRO-0", DEEPSPEED("0")},
-    {"ZeRO-1", DEEPSPEED("1")},
-    {"ZeRO-2", DEEPSPEED("2")},
-    {"ZeRO-3", DEEPSPEED("3")},
+    {"ZeRO-0", DEEPSPEED("0", "")},
+    {"ZeRO-1", DEEPSPEED("1", "")},
+    {"ZeRO-2", DEEPSPEED("2", "")},
+    {"ZeRO-2, small buckets", DEEPSPEED("2", ZERO("reduce_bucket_size", "1"))},
+    {"ZeRO-3, all small tensors persist", DEEPSPEED("3", "")},
+    {"ZeRO-3, none does", DEEPSPEED("3", SHARD_ALL ZERO("reduce_bucket_size", "5000"))},
+    {"ZeRO-3, some do", DEEPSPEED("3", ZERO("stage3_param_persistence_threshold", "1000")
+                                           ZERO("stage3_model_persistence_threshold", "1500"))},
+    {"ZeRO-3, the last block stays until backward",
+     DEEPSPEED("3", SHARD_ALL ZERO("stage3_max_reuse_distance", "1000"))},
+    {"ZeRO-3 in pairs", DEEPSPEED("3", SHARD_ALL ZERO("mics_shard_size", "2"))},
     {"NO_SHARD", FSDP("NO_SHARD", "")},
     {"SHARD_GRAD_OP", FSDP("SHARD_GRAD_OP", "")},
     {"FULL_SHARD", FSDP("FULL_SHARD", "")},

@@ -1,0 +1,140 @@
+/* FSDP's keys, both generations: a row of the strategy table, a way to wrap. */
+#include "train/strategy.h"
+
+#include <string.h>
+
+struct fsdp_conf {
+    int fsdp_sharding_strategy, fsdp_auto_wrap_policy, fsdp_backward_prefetch;
+    int64_t fsdp_version, fsdp_min_num_params, dp_shard_size;
+    const char *fsdp_reshard_after_forward;
+    struct opt_strs fsdp_transformer_layer_cls_to_wrap;
+    bool fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_offload_params;
+    bool fsdp_cpu_ram_efficient_loading, fsdp_sync_module_states;
+};
+static const char *const shard_words[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
+                                          "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
+enum wrap_word { WORD_TRANSFORMER, WORD_SIZE, WORD_NONE };
+static const char *const wrap_words[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
+                                         NULL};
+static const char *const prefetch_words[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL};
+
+static const struct opt fsdp_opts[] = {
+    I64(fsdp_conf, fsdp_version, "2", 1, 2, "no effect: both generations give the same numbers"),
+    ENUM(fsdp_conf, fsdp_sharding_strategy, "FULL_SHARD", shard_words,
+         "what is sharded, and where"),
+    STR(fsdp_conf, fsdp_reshard_after_forward, NULL,
+        "true: FULL_SHARD or HYBRID_SHARD, false: SHARD_GRAD_OP or HYBRID_SHARD_ZERO2, or such a "
+        "word itself: fsdp_sharding_strategy in version 2's spelling"),
+    I64_AUTO(fsdp_conf, dp_shard_size, "auto", 1, 1e6,
+             "HYBRID_SHARD: ranks that share a copy; auto: those of a node"),
+    ENUM(fsdp_conf, fsdp_auto_wrap_policy, "TRANSFORMER_BASED_WRAP", wrap_words,
+         "units: the model's blocks, by size, or one"),
+    STRS(fsdp_conf, fsdp_transformer_layer_cls_to_wrap, NULL,
+         "class names to wrap; without it the model's own block"),
+    I64(fsdp_conf, fsdp_min_num_params, "100000000", 1, 1e15,
+        "SIZE_BASED_WRAP: parameters that make a unit"),
+    ENUM(fsdp_conf, fsdp_backward_prefetch, "BACKWARD_PRE", prefetch_words,
+         "no effect in this version: a unit is gathered when it is needed"),
+    BOOL(fsdp_conf, fsdp_forward_prefetch, "false",
+         "no effect in this version: a unit is gathered when it is needed"),
+    BOOL(fsdp_conf, fsdp_offload_params, "false",
+         "no effect on CPUs: parameters and the optimizer's step are in host memory in any case"),
+    BOOL(fsdp_conf, fsdp_use_orig_params, "true", "no effect: names and shapes stay in any case"),
+    BOOL(fsdp_conf, fsdp_cpu_ram_efficient_loading, "true",
+         "no effect: each rank makes and reads only what it holds in any case"),
+    BOOL(fsdp_conf, fsdp_sync_module_states, "true",
+         "no effect: first weights are equal on all ranks in any case"),
+    {.type = OPT_END},
+};
+
+enum { FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
+
+/* What fsdp_reshard_after_forward says beside hybrid or plain sharding; -1: it is not set. */
+static int resharding(const struct fsdp_conf *f, bool hybrid)
+{
+    const char *w = f->fsdp_reshard_after_forward;
+    if (!w)
+        return -1;
+    for (int i = 0; shard_words[i]; i++)
+        if (opt_word_same(shard_words[i], w))
+            return i;
+    bool yes = text_same(w, "true") || text_same(w, "yes");
+    if (!yes && !text_same(w, "false") && !text_same(w, "no"))
+        return -1;
+    if (hybrid)
+        return yes ? HYBRID_SHARD : HYBRID_SHARD_ZERO2;
+    return yes ? FULL_SHARD : SHARD_GRAD_OP;
+}
+
+static int sharding_of(const struct fsdp_conf *f)
+{
+    int told = f->fsdp_sharding_strategy, way = resharding(f, told >= HYBRID_SHARD);
+    return way >= 0 ? way : told;
+}
+
+static int check(const struct run_conf *c, const struct plugin *p)
+{
+    const struct fsdp_conf *f = p->conf;
+    const char *reshard = "fsdp_reshard_after_forward", *w = f->fsdp_reshard_after_forward;
+    int told = f->fsdp_sharding_strategy, way = resharding(f, told >= HYBRID_SHARD);
+    if (w && *w && strspn(w, "0123456789") == strlen(w))
+        return job_error(c->job, "plugin", p->name, reshard,
+                         "must be true or false: groups smaller than the world are "
+                         "fsdp_sharding_strategy = HYBRID_SHARD with dp_shard_size = %s",
+                         w);
+    if (w && way < 0)
+        return job_error(c->job, "plugin", p->name, reshard,
+                         "must be true, false or a word of fsdp_sharding_strategy");
+    bool both = way >= 0 && job_value(c->job, p->section, "fsdp_sharding_strategy");
+    if (both && way != told)
+        return job_error(c->job, "plugin", p->name, reshard, "does not go with %s",
+                         job_where(c->job, "plugin", p->name, "fsdp_sharding_strategy"));
+    if (f->fsdp_offload_params && sharding_of(f) == NO_SHARD)
+        return job_error(c->job, "plugin", p->name, "fsdp_offload_params",
+                         "needs sharded parameters: does not go with %s",
+                         job_where(c->job, "plugin", p->name, "fsdp_sharding_strategy"));
+    return ERR_OK;
+}
+
+static int hybrid_group(const struct run_conf *c, const struct plugin *p, int n_ranks,
+                        int node_size, int *size)
+{
+    const struct fsdp_conf *f = p->conf;
+    bool given = f->dp_shard_size != OPT_AUTO_I64;
+    int64_t n = given ? f->dp_shard_size : node_size;
+    if (n > n_ranks || n_ranks % n != 0)
+        return job_error(c->job, "plugin", p->name, "dp_shard_size",
+                         "%d ranks are no whole number of groups of %lld%s", n_ranks, (long long)n,
+                         given ? "" : " (the ranks of this node)");
+    *size = (int)n;
+    return ERR_OK;
+}
+
+static int use(const struct run_conf *c, const struct plugin *p, int node_size, struct arena *a,
+               struct strategy *out)
+{
+    const struct fsdp_conf *f = p->conf;
+    out->policy = policy_find(shard_words[sharding_of(f)]);
+    if (f->fsdp_auto_wrap_policy == WORD_SIZE)
+        out->wrap = (struct wrap){.kind = WRAP_SIZE, .min_params = f->fsdp_min_num_params};
+    else if (f->fsdp_auto_wrap_policy == WORD_NONE)
+        out->wrap.kind = WRAP_NONE;
+    else if (f->fsdp_transformer_layer_cls_to_wrap.n > 0) {
+        int n = f->fsdp_transformer_layer_cls_to_wrap.n;
+        const char **list = arena_alloc(a, sizeof *list * (size_t)(n + 1));
+        memcpy(list, f->fsdp_transformer_layer_cls_to_wrap.v, sizeof *list * (size_t)n);
+        out->wrap = (struct wrap){.kind = WRAP_CLASSES, .classes = list};
+    }
+    if (out->policy->group == GROUP_NODE)
+        TRY(hybrid_group(c, p, out->n_ranks, node_size, &out->group_size));
+    return ERR_OK;
+}
+
+const struct plugin_type plugin_fsdp = {
+    .name = "fsdp",
+    .opts = fsdp_opts,
+    .conf_bytes = sizeof(struct fsdp_conf),
+    .family = TYPE_FSDP,
+    .check = check,
+    .use = use,
+};
