@@ -1,0 +1,37 @@
+#!/bin/sh
+# The student and teacher of accelerate's guide, as job files: they train, and give DDP's bits.
+set -u
+. tests/e2e/tap.sh
+. tests/mpi_env.sh
+T=$TEST_TMP
+
+losses() { # FOLDER: what a strategy may not change
+    sed 's/,"time_s":[^,}]*//' "$1/metrics.jsonl"
+}
+
+for name in student teacher; do
+    small="job.max_steps=4 model.n_layer=2 model.n_embd=32 model.block_size=16"
+    # shellcheck disable=SC2086
+    mpirun -n 2 "$STRETTO" train jobs/$name.ini $small job.output_dir="$T/$name" >"$T/$name.log" 2>&1
+    ok $? "the $name trains on two ranks"
+    # shellcheck disable=SC2086
+    mpirun -n 2 "$STRETTO" train jobs/$name.ini $small job.output_dir="$T/$name-ddp" \
+        plugin.$name.zero_optimization.stage=0 \
+        $([ $name = student ] && echo plugin.student.zero_optimization.offload_optimizer.device=none) \
+        >"$T/$name-ddp.log" 2>&1
+    losses "$T/$name" >"$T/a"
+    losses "$T/$name-ddp" >"$T/b"
+    [ -s "$T/a" ] && cmp -s "$T/a" "$T/b"
+    ok $? "the $name's losses and norms are DDP's, bit for bit"
+done
+grep -q "student: ZERO_2" "$T/student.log" && grep -q "teacher: ZERO_3" "$T/teacher.log"
+ok $? "stages 2 and 3"
+[ "$(grep -c 'offload_optimizer.device has no effect on CPUs' "$T/student.log")" = 1 ]
+ok $? "the optimizer on the CPU is where it is in any case, in one line"
+sed -n '1s/.*"lr":\([^,]*\),.*/\1/p' "$T/student/metrics.jsonl" |
+    awk '{ want = 1e-3 * log(2) / log(21); exit !($1 > 0.999999 * want && $1 < 1.000001 * want) }'
+ok $? "the first of [scheduler]'s 20 warm-up steps, in DeepSpeed's log shape"
+"$STRETTO" check jobs/student.ini --ranks 4 >"$T/check" 2>&1
+grep -q '^gradient_clipping = 1$' "$T/check" && grep -q '^batch    32 samples' "$T/check"
+ok $? "auto: clipping at 1, the batch of four ranks"
+done_testing
