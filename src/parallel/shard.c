@@ -85,7 +85,8 @@ static int alloc_tables(struct shard *s)
 {
     const struct plan *p = s->plan;
     int n = s->replicas && s->replicas->size > s->comm->size ? s->replicas->size : s->comm->size;
-    size_t n_ranks = (size_t)n, scratch = n_ranks * (size_t)shard_slice_elems(&s->conf, n) * sizeof(float);
+    size_t n_ranks = (size_t)n;
+    size_t scratch = n_ranks * (size_t)shard_slice_elems(&s->conf, n) * sizeof(float);
     struct shard_memory z;
     shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
     /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
