@@ -29,6 +29,11 @@ static bool group_ok(const char *group)
     }
 }
 
+int64_t array_bytes(const struct ckpt_array *x)
+{
+    return shape_elems(&x->shape) * (int64_t)dtype_bytes(x->dtype);
+}
+
 int array_check(const struct ckpt_array *x, int code)
 {
     if (!group_ok(x->group))
@@ -78,12 +83,14 @@ static int meta_check(const char *meta, struct arena *a)
     return ERR_OK;
 }
 
-int save_check(const struct ckpt_save *s, bool is_root, struct arena *a)
+int save_check(const struct ckpt_save *s, const struct comm *c, struct arena *a)
 {
     const struct ckpt_array **sorted;
-    if (s->step < 0 || s->keep < 0 || s->n_arrays < 1)
+    if (s->step < 0 || s->keep < 0 || s->keep_every < 0 || s->n_arrays < 1)
         FAIL(ERR_INTERNAL, "a checkpoint of step %lld, keep %lld, %d arrays", (long long)s->step,
              (long long)s->keep, s->n_arrays);
+    if (s->type != CKPT_FULL && (s->n_shards < 1 || s->n_shards > 99999))
+        FAIL(ERR_INTERNAL, "a checkpoint of %d shards", s->n_shards);
     if (!s->output_dir || !*s->output_dir || !s->run_id || !*s->run_id)
         FAIL(ERR_INTERNAL, "a checkpoint without a folder or a run");
     for (int i = 0; i < s->n_arrays; i++)
@@ -98,8 +105,15 @@ int save_check(const struct ckpt_save *s, bool is_root, struct arena *a)
             FAIL(ERR_INTERNAL, "a piece [%lld, %lld) of %s/%s, which has %lld elements",
                  (long long)p->begin, (long long)p->end, x->group, x->name,
                  (long long)shape_elems(&x->shape));
+        bool full = s->type == CKPT_FULL;
+        if (p->shard < 0 || p->shard >= (full ? 1 : s->n_shards) ||
+            (!full && p->shard % c->size != c->rank))
+            FAIL(ERR_INTERNAL, "a piece of %s/%s for shard %d of %d on rank %d of %d", x->group,
+                 x->name, p->shard, s->n_shards, c->rank, c->size);
+        if (!p->values && !s->fetch && p->begin < p->end)
+            FAIL(ERR_INTERNAL, "a piece of %s/%s without values", x->group, x->name);
     }
-    return is_root ? meta_check(s->meta, a) : ERR_OK;
+    return c->rank == 0 ? meta_check(s->meta, a) : ERR_OK;
 }
 
 static uint64_t mix_text(uint64_t h, const char *s)
@@ -115,6 +129,7 @@ static uint64_t mix_i64(uint64_t h, int64_t v)
 uint64_t save_hash(const struct ckpt_save *s)
 {
     uint64_t h = mix_text(mix_i64(mix_i64(0, s->step), s->n_arrays), s->output_dir);
+    h = mix_i64(mix_i64(h, s->type), s->type == CKPT_FULL ? 1 : s->n_shards);
     for (int i = 0; i < s->n_arrays; i++) {
         const struct ckpt_array *x = &s->arrays[i];
         h = mix_text(mix_text(mix_text(mix_text(h, x->group), x->name), x->layout), x->alias);

@@ -19,7 +19,7 @@ static int rename_to(const char *from, const char *to)
     return ERR_OK;
 }
 
-static int check_space(const char *dir, int64_t n_bytes)
+static int check_space(const char *dir, int64_t n_bytes, int64_t file_bytes)
 {
     char need[32], have[32];
     struct statvfs fs;
@@ -33,16 +33,16 @@ static int check_space(const char *dir, int64_t n_bytes)
              text_bytes(need, (double)n_bytes), (long long)n_bytes, dir,
              text_bytes(have, free_bytes), free_bytes);
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        (double)limit.rlim_cur < (double)n_bytes)
+        (double)limit.rlim_cur < (double)file_bytes)
         FAIL(ERR_RESOURCE,
              "a checkpoint needs a file of %s (%lld bytes), `ulimit -f` allows %s (%.0f bytes)",
-             text_bytes(need, (double)n_bytes), (long long)n_bytes,
+             text_bytes(need, (double)file_bytes), (long long)file_bytes,
              text_bytes(have, (double)limit.rlim_cur), (double)limit.rlim_cur);
     return ERR_OK;
 }
 
 int commit_begin(struct commit *k, struct arena *a, const char *run_dir, int64_t step,
-                 int64_t n_bytes)
+                 int64_t n_bytes, int64_t file_bytes)
 {
     size_t n = strlen(run_dir);
     while (n > 1 && run_dir[n - 1] == '/')
@@ -54,7 +54,7 @@ int commit_begin(struct commit *k, struct arena *a, const char *run_dir, int64_t
     k->old_dir = arena_printf(a, "%s.old", k->step_dir);
     TRY(file_make_dirs(k->run_dir));
     TRY(steps_tidy(k->run_dir));
-    TRY(check_space(k->run_dir, n_bytes));
+    TRY(check_space(k->run_dir, n_bytes, file_bytes));
     if (mkdir(k->tmp_dir, 0777) != 0)
         FAIL(ERR_RESOURCE, "cannot make folder %s: %s", k->tmp_dir, strerror(errno));
     k->made = true;
@@ -96,11 +96,11 @@ static int take_name(struct commit *k)
     return ERR_OK;
 }
 
-static int move_latest(const struct commit *k)
+static int move_link(const struct commit *k, const char *name)
 {
     struct text link = {0}, tmp = {0};
-    text_printf(&link, "%s/latest", k->run_dir);
-    text_printf(&tmp, "%s/latest.tmp", k->run_dir);
+    text_printf(&link, "%s/%s", k->run_dir, name);
+    text_printf(&tmp, "%s/%s.tmp", k->run_dir, name);
     int rc = file_remove_tree(tmp.s);
     if (rc == ERR_OK && symlink(k->step_name, tmp.s) != 0)
         rc = err_set(ERR_RESOURCE, "cannot make the link %s: %s", tmp.s, strerror(errno));
@@ -129,48 +129,58 @@ static bool is_of_run(const struct commit *k, struct arena *a, const char *name,
     return manifest_read(path, a, &m) == ERR_OK && strcmp(m.run_id, run_id) == 0;
 }
 
-static int drop_beyond(const struct commit *k, struct arena *a, const char *run_id, int64_t keep)
+/* What the link `best` names, or "". */
+static const char *best_of(const struct commit *k, struct arena *a)
+{
+    char to[256];
+    ssize_t n = readlink(arena_printf(a, "%s/best", k->run_dir), to, sizeof to - 1);
+    return n > 0 ? arena_strndup(a, to, (size_t)n) : "";
+}
+
+static int drop_beyond(const struct commit *k, struct arena *a, const struct ckpt_save *s)
 {
     struct step_entry *steps;
     int n_steps, n_own = 0;
+    const char *best = best_of(k, a);
     TRY(steps_list(k->run_dir, a, &steps, &n_steps));
     for (int i = 0; i < n_steps; i++)
-        if (is_of_run(k, a, steps[i].name, run_id))
+        if (is_of_run(k, a, steps[i].name, s->run_id))
             steps[n_own++] = steps[i];
     /* never the newest, and never this one, though a run that went back has newer ones */
-    int64_t n_drop = n_own - keep;
-    for (int i = 0; i < n_own - 1 && n_drop > 0; i++) {
-        if (strcmp(steps[i].name, k->step_name) == 0)
-            continue;
-        TRY(drop_step(k, a, steps[i].name));
-        n_drop--;
+    for (int i = 0; i < n_own - s->keep; i++) {
+        bool stays = strcmp(steps[i].name, k->step_name) == 0 || strcmp(steps[i].name, best) == 0 ||
+                     (s->keep_every > 0 && steps[i].step % s->keep_every == 0);
+        if (!stays)
+            TRY(drop_step(k, a, steps[i].name));
     }
     return ERR_OK;
 }
 
-static int drop_old(struct commit *k, int rank, const char *run_id, int64_t keep)
+static int drop_old(struct commit *k, int rank, const struct ckpt_save *s)
 {
     struct arena *a = arena_create();
     struct stat st;
     int rc = err_fault(rank, "ckpt.keep");
     if (rc == ERR_OK && lstat(k->old_dir, &st) == 0)
         rc = file_remove_tree(k->old_dir);
-    if (rc == ERR_OK && keep > 0)
-        rc = drop_beyond(k, a, run_id, keep);
+    if (rc == ERR_OK && s->keep > 0)
+        rc = drop_beyond(k, a, s);
     arena_destroy(&a);
     return rc;
 }
 
-int commit_end(struct commit *k, int rank, const char *run_id, int64_t keep)
+int commit_end(struct commit *k, int rank, const struct ckpt_save *s)
 {
     TRY(file_sync_dir(k->tmp_dir));
     TRY(err_fault(rank, "ckpt.commit"));
     TRY(take_name(k));
     int rc = err_fault(rank, "ckpt.latest");
     if (rc == ERR_OK)
-        rc = move_latest(k);
+        rc = move_link(k, "latest");
+    if (rc == ERR_OK && s->is_best)
+        rc = move_link(k, "best");
     if (rc == ERR_OK)
-        rc = drop_old(k, rank, run_id, keep);
+        rc = drop_old(k, rank, s);
     if (rc != ERR_OK)
         err_prefix("%s is saved, but not all that follows it is done", k->step_dir);
     return rc;

@@ -1,14 +1,19 @@
-/* full.h5 as HDF5 sees it: groups, contiguous datasets with early allocation, attributes.  The only
+/* A file as HDF5 sees it: groups, contiguous datasets with early allocation, attributes.  The only
  * file that includes hdf5.h, and never one that moves values: ranks write those by offset.
- * Nothing here depends on the time of day: equal input gives equal bytes. */
+ * HDF5 writes into memory (a memfd whose holes are the values), because it crashes where its last
+ * write of metadata fails, and because many small writes are what parallel file systems are slow
+ * at.  Nothing here depends on the time of day: equal input gives equal bytes. */
 #include "ckpt/ckpt_impl.h"
 
+#include <errno.h>
 #include <hdf5.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct layout {
-    const char *path;
+    const char *path;                            /* for messages */
     hid_t file, links, groups, datasets, scalar; /* file, property lists, the scalar space */
     hid_t type[DTYPE_COUNT];
 };
@@ -69,24 +74,27 @@ static int lists_create(struct layout *l)
 }
 
 /* libver V18: version 2 headers carry checksums, the default ones do not.  The alignment's
- * threshold is 1: small tensors start at a page of their own as well. */
-static int file_create(struct layout *l)
+ * threshold is 1: small tensors start at a page of their own as well.  The stdio driver, because
+ * the default one insists on a real path behind the name. */
+static int file_create(struct layout *l, int fd)
 {
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
-    if (access >= 0 && create >= 0 &&
+    if (access >= 0 && create >= 0 && H5Pset_fapl_stdio(access) >= 0 &&
         H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
         H5Pset_alignment(access, 1, CKPT_ALIGN) >= 0 && H5Pset_obj_track_times(create, false) >= 0)
-        l->file = H5Fcreate(l->path, H5F_ACC_TRUNC, create, access);
+        l->file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
     int rc = l->file < 0 ? h5_fail(l, "a file") : ERR_OK;
     H5Pclose(access);
     H5Pclose(create);
     return rc;
 }
 
-static int attribute_create(const struct layout *l, hid_t object, const char *name, hid_t type,
-                            const void *value)
+static int attribute_create(const struct layout *l, hid_t object, const char *name, hid_t space,
+                            hid_t type, const void *value)
 {
-    hid_t at = H5Acreate2(object, name, type, l->scalar, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t at = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     int rc = at < 0 || H5Awrite(at, type, value) < 0 ? h5_fail(l, name) : ERR_OK;
     if (at >= 0 && H5Aclose(at) < 0 && rc == ERR_OK)
         rc = h5_fail(l, name);
@@ -101,7 +109,7 @@ static int text_create(const struct layout *l, hid_t object, const char *name, c
         H5Tset_cset(type, H5T_CSET_UTF8) < 0)
         rc = h5_fail(l, name);
     if (rc == ERR_OK)
-        rc = attribute_create(l, object, name, type, value);
+        rc = attribute_create(l, object, name, l->scalar, type, value);
     H5Tclose(type);
     return rc;
 }
@@ -109,9 +117,9 @@ static int text_create(const struct layout *l, hid_t object, const char *name, c
 /* Every part of a path that is not there yet, each without a time stamp. */
 static int group_create(const struct layout *l, const char *group)
 {
-    char path[256];
+    char path[512];
     for (size_t n = 0; group[n];) {
-        n += 1 + strcspn(group + n + 1, "/");
+        n += (n > 0) + strcspn(group + n + (n > 0), "/");
         snprintf(path, sizeof path, "%.*s", (int)n, group);
         htri_t there = H5Lexists(l->file, path, H5P_DEFAULT);
         hid_t g = there ? -1 : H5Gcreate2(l->file, path, l->links, l->groups, H5P_DEFAULT);
@@ -121,31 +129,52 @@ static int group_create(const struct layout *l, const char *group)
     return ERR_OK;
 }
 
-static int dataset_create(const struct layout *l, const struct ckpt_array *x, int64_t *offset)
+/* What a dataset says of the array that it is (a part of). */
+static int describe(const struct layout *l, hid_t set, const struct dataset *d)
+{
+    const struct ckpt_array *x = d->of;
+    if (!x)
+        return ERR_OK;
+    if (x->layout)
+        TRY(text_create(l, set, "layout", x->layout));
+    if (x->alias)
+        TRY(text_create(l, set, "alias", x->alias));
+    if (d->begin < 0)
+        return ERR_OK;
+    TRY(attribute_create(l, set, "begin", l->scalar, H5T_NATIVE_INT64, &d->begin));
+    if (x->shape.n_dims == 0)
+        return ERR_OK;
+    hsize_t n = (hsize_t)x->shape.n_dims;
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    int rc = space < 0
+                 ? h5_fail(l, "global_shape")
+                 : attribute_create(l, set, "global_shape", space, H5T_NATIVE_INT64, x->shape.dim);
+    if (space >= 0)
+        H5Sclose(space);
+    return rc;
+}
+
+static int dataset_create(const struct layout *l, struct dataset *d)
 {
     hsize_t dim[SHAPE_MAX_DIMS];
-    for (int i = 0; i < x->shape.n_dims; i++)
-        dim[i] = (hsize_t)x->shape.dim[i];
+    for (int i = 0; i < d->shape.n_dims; i++)
+        dim[i] = (hsize_t)d->shape.dim[i];
     hid_t space =
-        x->shape.n_dims ? H5Screate_simple(x->shape.n_dims, dim, NULL) : H5Screate(H5S_SCALAR);
-    hid_t group = H5Gopen2(l->file, x->group, H5P_DEFAULT), set = -1;
+        d->shape.n_dims ? H5Screate_simple(d->shape.n_dims, dim, NULL) : H5Screate(H5S_SCALAR);
+    hid_t group = H5Gopen2(l->file, d->group, H5P_DEFAULT), set = -1;
     if (space >= 0 && group >= 0)
-        set = H5Dcreate2(group, x->name, l->type[x->dtype], space, l->links, l->datasets,
+        set = H5Dcreate2(group, d->name, l->type[d->dtype], space, l->links, l->datasets,
                          H5P_DEFAULT);
-    int rc = set < 0 ? h5_fail(l, x->name) : ERR_OK;
-    if (rc == ERR_OK && x->layout)
-        rc = text_create(l, set, "layout", x->layout);
-    if (rc == ERR_OK && x->alias)
-        rc = text_create(l, set, "alias", x->alias);
+    int rc = set < 0 ? h5_fail(l, d->name) : describe(l, set, d);
     if (rc == ERR_OK) {
         haddr_t at = H5Dget_offset(set);
         if (at == HADDR_UNDEF || at % CKPT_ALIGN != 0)
-            rc = err_set(ERR_INTERNAL, "HDF5 gives %s/%s no aligned place in %s", x->group, x->name,
+            rc = err_set(ERR_INTERNAL, "HDF5 gives %s/%s no aligned place in %s", d->group, d->name,
                          l->path);
-        *offset = (int64_t)at;
+        d->offset = (int64_t)at;
     }
     if (set >= 0 && H5Dclose(set) < 0 && rc == ERR_OK)
-        rc = h5_fail(l, x->name);
+        rc = h5_fail(l, d->name);
     if (group >= 0)
         H5Gclose(group);
     if (space >= 0)
@@ -153,17 +182,16 @@ static int dataset_create(const struct layout *l, const struct ckpt_array *x, in
     return rc;
 }
 
-static int layout_fill(struct layout *l, int64_t step, const struct ckpt_array *arrays,
-                       int n_arrays, int64_t *offset)
+static int layout_fill(struct layout *l, int fd, int64_t step, struct placement *p)
 {
     TRY(lists_create(l));
-    TRY(file_create(l));
+    TRY(file_create(l, fd));
     TRY(text_create(l, l->file, "format", CKPT_FORMAT));
-    TRY(attribute_create(l, l->file, "step", H5T_NATIVE_INT64, &step));
-    for (int i = 0; i < n_arrays; i++) {
-        if (i == 0 || strcmp(arrays[i].group, arrays[i - 1].group) != 0)
-            TRY(group_create(l, arrays[i].group));
-        TRY(dataset_create(l, &arrays[i], &offset[i]));
+    TRY(attribute_create(l, l->file, "step", l->scalar, H5T_NATIVE_INT64, &step));
+    for (int i = 0; i < p->n_sets; i++) {
+        if (i == 0 || strcmp(p->set[i].group, p->set[i - 1].group) != 0)
+            TRY(group_create(l, p->set[i].group));
+        TRY(dataset_create(l, &p->set[i]));
     }
     return ERR_OK;
 }
@@ -183,20 +211,26 @@ static void layout_close(struct layout *l)
         H5Pclose(l->datasets);
 }
 
-int layout_create(const char *path, int64_t step, const struct ckpt_array *arrays, int n_arrays,
-                  int64_t *offset)
+int layout_create(const char *path, int64_t step, struct placement *p, int *fd)
 {
     struct layout l = {path, -1, -1, -1, -1, -1, {0}};
     for (int i = 0; i < DTYPE_COUNT; i++)
         l.type[i] = -1;
+    *fd = memfd_create("layout", MFD_CLOEXEC);
+    if (*fd < 0)
+        FAIL(ERR_RESOURCE, "no memory to lay out %s: %s", path, strerror(errno));
     H5E_auto2_t print;
     void *print_to;
     H5Eget_auto2(H5E_DEFAULT, &print, &print_to);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the one message is ours */
-    int rc = layout_fill(&l, step, arrays, n_arrays, offset);
+    int rc = layout_fill(&l, *fd, step, p);
     layout_close(&l);
     if (l.file >= 0 && H5Fclose(l.file) < 0 && rc == ERR_OK)
         rc = h5_fail(&l, "the end");
     H5Eset_auto2(H5E_DEFAULT, print, print_to);
+    if (rc != ERR_OK) {
+        close(*fd);
+        *fd = -1;
+    }
     return rc;
 }

@@ -19,6 +19,28 @@ static void put_member(struct text *t, const char *key, const char *value)
     text_printf(t, ", ");
 }
 
+static void put_file(struct text *t, const struct manifest *m, int f)
+{
+    const struct ckpt_file *x = &m->files[f];
+    text_printf(t, "%s\n  {", f ? "," : "");
+    put_member(t, "name", x->name);
+    text_printf(t, "\"n_bytes\": %" PRId64 ", \"hash\": \"%016" PRIx64 "\", \"gaps\": [",
+                x->n_bytes, x->hash);
+    for (int64_t i = m->first_gap[f]; i < m->first_gap[f + 1]; i++)
+        text_printf(t, "%s[%" PRId64 ", %" PRId64 ", \"%016" PRIx64 "\"]",
+                    i > m->first_gap[f] ? ", " : "", m->gaps[i].offset, m->gaps[i].n_bytes,
+                    m->gaps[i].hash);
+    text_printf(t, "]}");
+}
+
+/* Does r go on where the range before it ends, in the same file? */
+static bool goes_on(const struct manifest *m, int64_t r)
+{
+    const struct ckpt_range *x = &m->ranges[r - 1], *y = &m->ranges[r];
+    int64_t elem_bytes = (int64_t)dtype_bytes(m->arrays[x->array].dtype);
+    return x->file == y->file && x->offset + (x->end - x->begin) * elem_bytes == y->offset;
+}
+
 static void put_array(struct text *t, const struct manifest *m, int i)
 {
     const struct ckpt_array *x = &m->arrays[i];
@@ -34,12 +56,17 @@ static void put_array(struct text *t, const struct manifest *m, int i)
         put_member(t, "layout", x->layout);
     if (x->alias)
         put_member(t, "alias", x->alias);
-    text_printf(t, "\"offset\": %" PRId64 ", \"ranges\": [", m->offset[i]);
-    for (int64_t r = m->first_range[i]; r < m->first_range[i + 1]; r++)
-        text_printf(t, "%s[%" PRId64 ", %" PRId64 ", \"%016" PRIx64 "\"]",
-                    r > m->first_range[i] ? ", " : "", m->ranges[r].begin, m->ranges[r].end,
-                    m->ranges[r].hash);
-    text_printf(t, "]}");
+    text_printf(t, "\"pieces\": [");
+    for (int64_t r = m->first_range[i]; r < m->first_range[i + 1]; r++) {
+        const struct ckpt_range *y = &m->ranges[r];
+        bool first = r == m->first_range[i], same = !first && goes_on(m, r);
+        if (!same)
+            text_printf(t, "%s{\"file\": %" PRId64 ", \"offset\": %" PRId64 ", \"ranges\": [",
+                        first ? "" : "]}, ", y->file, y->offset);
+        text_printf(t, "%s[%" PRId64 ", %" PRId64 ", \"%016" PRIx64 "\"]", same ? ", " : "",
+                    y->begin, y->end, y->hash);
+    }
+    text_printf(t, "]}]}");
 }
 
 int manifest_write(const struct manifest *m, const char *path)
@@ -49,12 +76,10 @@ int manifest_write(const struct manifest *m, const char *path)
     text_printf(&t, "{\"format\": \"%s\",\n\"step\": %" PRId64 ",\n", CKPT_FORMAT, m->step);
     text_printf(&t, "\"run_id\": ");
     text_json_string(&t, m->run_id);
-    text_printf(&t, ",\n\"files\": [{\"name\": \"%s\", \"n_bytes\": %" PRId64 ", \"gaps\": [",
-                CKPT_FILE, m->n_bytes);
-    for (int64_t i = 0; i < m->n_gaps; i++)
-        text_printf(&t, "%s[%" PRId64 ", %" PRId64 ", \"%016" PRIx64 "\"]", i ? ", " : "",
-                    m->gaps[i].offset, m->gaps[i].n_bytes, m->gaps[i].hash);
-    text_printf(&t, "]}],\n\"arrays\": [");
+    text_printf(&t, ",\n\"state_dict_type\": \"%s\",\n\"files\": [", ckpt_type_words[m->type]);
+    for (int f = 0; f < m->n_files; f++)
+        put_file(&t, m, f);
+    text_printf(&t, "],\n\"arrays\": [");
     for (int i = 0; i < m->n_arrays; i++)
         put_array(&t, m, i);
     text_printf(&t, "],\n\"meta\": %s,\n", m->meta_text);

@@ -1,212 +1,435 @@
-/* Save: rank 0 lays the file out, every rank writes and hashes its own pieces, rank 0 proves that
- * they cover everything and commits.  One broadcast of offsets, one gather of hashes. */
+/* Save in three phases: make the folder (and lay a full file out), write and hash ranges, prove and
+ * commit.  A phase's work is local, so it may run behind the training; between phases all ranks
+ * agree and exchange: the places in a full file, then the hashes.  Bytes and messages of a rank do
+ * not depend on the number of ranks, but for rank 0, which gathers the hashes. */
 #include "ckpt/ckpt_impl.h"
 
 #include "base/file.h"
 #include "base/hash.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum phase { PHASE_PREPARE, PHASE_WRITE, PHASE_COMMIT };
+
 struct saving {
-    struct comm *c;            /* borrowed */
-    const struct ckpt_save *s; /* borrowed */
-    struct arena *arena;       /* owned; ranges and paths, no values */
-    struct commit commit;      /* rank 0 */
-    struct manifest m;         /* rank 0, but for offset */
-    const char *path;          /* of full.h5 */
+    struct comm *c;      /* borrowed */
+    struct ckpt_save s;  /* its pieces are ours; arrays, values, meta are borrowed */
+    struct arena *arena; /* owned; ranges and paths, no values */
+    enum phase phase;
+    atomic_bool cancelled;
+    struct commit commit; /* rank 0 */
+    const char *tmp_dir;
+    struct manifest m;           /* files of this rank until they are gathered */
+    struct placement *placement; /* (n_files) of this rank's files; full.h5: of every rank */
+    bool *mine;                  /* (n_files) laid out by this rank */
     struct ckpt_range *ranges;
     int64_t n_ranges;
 };
 
-enum { META_BYTES = 256 << 10, META_BYTES_PER_ARRAY = 8 << 10 };
+enum { META_BYTES = 256 << 10, META_BYTES_PER_SET = 8 << 10 };
 
-static int64_t array_bytes(const struct ckpt_array *x)
-{
-    return shape_elems(&x->shape) * (int64_t)dtype_bytes(x->dtype);
-}
-
-int64_t ckpt_bytes(const struct ckpt_array *arrays, int n_arrays)
+int64_t ckpt_bytes(const struct ckpt_array *arrays, int n_arrays, enum ckpt_type type, int n_shards)
 {
     enum { MANIFEST_BYTES_PER_RANGE = 64 };
-    int64_t n = META_BYTES;
+    int64_t n_files = type == CKPT_FULL ? 1 : n_shards, n = META_BYTES * n_files;
     for (int i = 0; i < n_arrays; i++) {
         int64_t n_bytes = array_bytes(&arrays[i]);
-        n += META_BYTES_PER_ARRAY + (n_bytes + CKPT_ALIGN - 1) / CKPT_ALIGN * CKPT_ALIGN +
+        n += META_BYTES_PER_SET + (n_bytes + CKPT_ALIGN - 1) / CKPT_ALIGN * CKPT_ALIGN +
              (n_bytes / CKPT_CUT_BYTES + 2) * MANIFEST_BYTES_PER_RANGE;
     }
     return n;
+}
+
+static const char *path_of(struct saving *v, int f)
+{
+    return arena_printf(v->arena, "%s/%s", v->tmp_dir, v->m.files[f].name);
 }
 
 /* Take the blocks now, so that a full disk or a quota says so before anything is written.  Some
  * file systems cannot: there the writes find out. */
 static int reserve(int fd, const char *path, int64_t n_bytes)
 {
-    if (fallocate(fd, 0, 0, (off_t)n_bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+    if (fallocate(fd, 0, 0, (off_t)n_bytes) == 0)
+        return ERR_OK;
+    if ((errno == EOPNOTSUPP || errno == ENOSYS) && ftruncate(fd, (off_t)n_bytes) == 0)
         return ERR_OK;
     FAIL(ERR_RESOURCE, "no room for the %lld bytes of %s: %s", (long long)n_bytes, path,
          strerror(errno));
 }
 
-/* HDF5 crashes where its last write of metadata fails, so the bytes that it is about to write are
- * proved to fit by writing as many of our own first. */
-static int prove_room(const struct saving *v)
+/* The gaps of file f: between all datasets' parts. */
+static int find_gaps(struct saving *v, int f, struct ckpt_gap **gaps, int64_t *n_gaps)
 {
-    enum { BLOCK = 64 << 10 };
-    static const char zeros[BLOCK];
-    int fd = open(v->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot create %s: %s", v->path, strerror(errno));
-    int64_t n_meta = META_BYTES + (int64_t)META_BYTES_PER_ARRAY * v->s->n_arrays;
-    int rc = reserve(fd, v->path, ckpt_bytes(v->s->arrays, v->s->n_arrays));
-    for (int64_t at = 0; at < n_meta && rc == ERR_OK; at += BLOCK)
-        rc = file_pwrite_fd(fd, v->path, zeros, BLOCK, at);
-    if (rc == ERR_OK && fsync(fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", v->path, strerror(errno));
-    close(fd);
-    return rc;
+    const struct placement *p = &v->placement[f];
+    struct span *s = arena_alloc(v->arena, ((size_t)p->n_parts + 1) * sizeof *s);
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct placed *x = &p->part[i];
+        const struct ckpt_array *of = &v->s.arrays[x->array];
+        int64_t begin = place_offset(p, x->array, x->begin);
+        int64_t n_bytes = (x->end - x->begin) * (int64_t)dtype_bytes(of->dtype);
+        s[i] = (struct span){0, begin, begin + n_bytes, of};
+    }
+    return gaps_find(s, p->n_parts, &v->m.files[f], 1, v->arena, ERR_INTERNAL, -1, gaps, n_gaps);
 }
 
-/* What HDF5 wrote is final: hash it, and take the blocks for the values. */
-static int seal_layout(struct saving *v, int fd)
+/* From memory to the disk: whatever belongs to no array. */
+static int copy_gaps(struct saving *v, int f, int from, int to, const char *path)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        FAIL(ERR_RESOURCE, "cannot stat %s: %s", v->path, strerror(errno));
-    v->m.n_bytes = st.st_size;
-    TRY(reserve(fd, v->path, v->m.n_bytes));
-    TRY(gaps_find(&v->m, v->arena, ERR_INTERNAL, &v->m.gaps, &v->m.n_gaps));
-    for (int64_t i = 0; i < v->m.n_gaps; i++)
-        TRY(gap_hash(fd, v->path, &v->m.gaps[i], &v->m.gaps[i].hash));
-    if (fsync(fd) != 0)
-        FAIL(ERR_RESOURCE, "cannot sync %s: %s", v->path, strerror(errno));
+    struct ckpt_gap *gaps, *all;
+    int64_t n;
+    TRY(find_gaps(v, f, &gaps, &n));
+    char *bytes = malloc(CKPT_CUT_BYTES);
+    if (!bytes)
+        FAIL(ERR_RESOURCE, "no memory to write %s", path);
+    int rc = ERR_OK;
+    for (int64_t i = 0; i < n && rc == ERR_OK; i++) {
+        struct ckpt_gap *g = &gaps[i];
+        g->file = f;
+        rc = file_pread_fd(from, path, bytes, (size_t)g->n_bytes, g->offset);
+        if (rc != ERR_OK)
+            break;
+        g->hash = hash64(bytes, (size_t)g->n_bytes, 0);
+        rc = file_pwrite_fd(to, path, bytes, (size_t)g->n_bytes, g->offset);
+    }
+    free(bytes);
+    TRY(rc);
+    all = arena_alloc(v->arena, (size_t)(v->m.n_gaps + n + 1) * sizeof *all);
+    if (v->m.n_gaps)
+        memcpy(all, v->m.gaps, (size_t)v->m.n_gaps * sizeof *all);
+    memcpy(all + v->m.n_gaps, gaps, (size_t)n * sizeof *all);
+    v->m.gaps = all;
+    v->m.n_gaps += n;
     return ERR_OK;
 }
 
-/* Rank 0 alone: from the folder to a file without values. */
-static int prepare(struct saving *v)
+static int create_file(struct saving *v, int f, int layout)
 {
-    const struct ckpt_save *s = v->s;
-    v->m = (struct manifest){.step = s->step,
-                             .run_id = s->run_id,
-                             .arrays = s->arrays,
-                             .n_arrays = s->n_arrays,
-                             .offset = v->m.offset,
-                             .meta_text = s->meta};
-    TRY(commit_begin(&v->commit, v->arena, s->output_dir, s->step,
-                     ckpt_bytes(s->arrays, s->n_arrays)));
-    TRY(prove_room(v));
-    TRY(layout_create(v->path, s->step, s->arrays, s->n_arrays, v->m.offset));
-    int fd = open(v->path, O_RDWR | O_CLOEXEC);
+    const char *path = path_of(v, f);
+    struct stat st;
+    if (fstat(layout, &st) != 0)
+        FAIL(ERR_RESOURCE, "cannot stat the layout of %s: %s", path, strerror(errno));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", v->path, strerror(errno));
-    int rc = seal_layout(v, fd);
+        FAIL(ERR_RESOURCE, "cannot create %s: %s", path, strerror(errno));
+    v->m.files[f].n_bytes = st.st_size;
+    v->mine[f] = true;
+    int rc = reserve(fd, path, st.st_size);
+    if (rc == ERR_OK)
+        rc = copy_gaps(v, f, layout, fd, path);
+    if (rc == ERR_OK && fsync(fd) != 0)
+        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", path, strerror(errno));
     close(fd);
     return rc;
 }
 
-static int write_piece(struct saving *v, int fd, const struct ckpt_piece *p)
+/* Everything of a file but its values. */
+static int lay_out(struct saving *v, int f)
 {
-    int64_t elem_bytes = (int64_t)dtype_bytes(v->s->arrays[p->array].dtype);
-    int64_t offset = v->m.offset[p->array];
-    const char *values = p->values;
+    int layout;
+    TRY(place_make(&v->s, f, v->arena, &v->placement[f]));
+    TRY(layout_create(path_of(v, f), v->s.step, &v->placement[f], &layout));
+    int rc = create_file(v, f, layout);
+    close(layout);
+    return rc;
+}
+
+/* Rank 0 alone. */
+static int prepare(struct saving *v)
+{
+    const struct ckpt_save *s = &v->s;
+    int64_t n_bytes = ckpt_bytes(s->arrays, s->n_arrays, s->type, s->n_shards);
+    TRY(commit_begin(&v->commit, v->arena, s->output_dir, s->step, n_bytes,
+                     s->type == CKPT_FULL ? n_bytes : 0));
+    return s->type == CKPT_FULL ? lay_out(v, 0) : ERR_OK;
+}
+
+static int write_range(struct saving *v, int fd, const char *path, const struct ckpt_piece *p,
+                       const struct ckpt_range *r, char *bounce)
+{
+    int64_t elem_bytes = (int64_t)dtype_bytes(v->s.arrays[p->array].dtype);
+    size_t n_bytes = (size_t)((r->end - r->begin) * elem_bytes);
+    const char *values = bounce;
+    if (p->values)
+        values = (const char *)p->values + (r->begin - p->begin) * elem_bytes;
+    else
+        TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, bounce));
+    v->ranges[v->n_ranges] = *r;
+    v->ranges[v->n_ranges++].hash = hash64(values, n_bytes, 0);
+    if (atomic_load(&v->cancelled))
+        FAIL(ERR_STOPPED, "the save of step %lld was given up", (long long)v->s.step);
+    return file_pwrite_fd(fd, path, values, n_bytes, r->offset);
+}
+
+static int write_piece(struct saving *v, int fd, const char *path, const struct ckpt_piece *p,
+                       char *bounce)
+{
+    int64_t elem_bytes = (int64_t)dtype_bytes(v->s.arrays[p->array].dtype);
     for (int64_t at = p->begin; at < p->end;) {
-        int64_t cut = (offset + at * elem_bytes) / CKPT_CUT_BYTES * CKPT_CUT_BYTES + CKPT_CUT_BYTES;
-        int64_t end = (cut - offset) / elem_bytes;
-        if (end > p->end)
-            end = p->end;
-        size_t n_bytes = (size_t)((end - at) * elem_bytes);
-        v->ranges[v->n_ranges++] =
-            (struct ckpt_range){p->array, at, end, hash64(values, n_bytes, 0)};
-        TRY(file_pwrite_fd(fd, v->path, values, n_bytes, offset + at * elem_bytes));
-        values += n_bytes;
-        at = end;
+        int64_t offset = place_offset(&v->placement[p->shard], p->array, at);
+        REQUIRE(offset >= 0);
+        int64_t cut = offset / CKPT_CUT_BYTES * CKPT_CUT_BYTES + CKPT_CUT_BYTES;
+        int64_t n = (cut - offset) / elem_bytes, left = p->end - at;
+        struct ckpt_range r = {.array = p->array,
+                               .begin = at,
+                               .end = at + (n < left ? n : left),
+                               .file = p->shard,
+                               .offset = offset};
+        TRY(write_range(v, fd, path, p, &r, bounce));
+        at = r.end;
     }
     return err_fault(v->c->rank, "ckpt.write");
 }
 
-static int write_pieces(struct saving *v)
+/* This rank's pieces of file f, and its fsync. */
+static int write_file(struct saving *v, int f, char *bounce)
 {
-    int64_t most = 0;
-    for (int i = 0; i < v->s->n_pieces; i++) {
-        const struct ckpt_piece *p = &v->s->pieces[i];
-        most += (p->end - p->begin) * (int64_t)dtype_bytes(v->s->arrays[p->array].dtype) /
-                    CKPT_CUT_BYTES +
-                2;
-    }
-    v->ranges = arena_alloc(v->arena, (size_t)most * sizeof *v->ranges);
-    if (v->s->n_pieces == 0)
-        return ERR_OK;
-    int fd = open(v->path, O_WRONLY | O_CLOEXEC);
+    const char *path = path_of(v, f);
+    int fd = open(path, O_WRONLY | O_CLOEXEC), rc = ERR_OK;
     if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", v->path, strerror(errno));
-    int rc = ERR_OK;
-    for (int i = 0; i < v->s->n_pieces && rc == ERR_OK; i++)
-        rc = write_piece(v, fd, &v->s->pieces[i]);
+        FAIL(ERR_RESOURCE, "cannot open %s: %s", path, strerror(errno));
+    for (int i = 0; i < v->s.n_pieces && rc == ERR_OK; i++)
+        if (v->s.pieces[i].shard == f)
+            rc = write_piece(v, fd, path, &v->s.pieces[i], bounce);
     if (rc == ERR_OK && fsync(fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", v->path, strerror(errno));
+        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", path, strerror(errno));
     if (close(fd) != 0 && rc == ERR_OK)
-        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", v->path, strerror(errno));
+        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", path, strerror(errno));
     return rc;
 }
 
-/* The ranges of all ranks, one after another.  Collective on c. */
-static void gather_ranges(struct saving *v)
+static bool has_file(const struct saving *v, int f)
 {
-    enum { WORDS = sizeof(struct ckpt_range) / sizeof(int64_t) };
-    int size = v->c->size, rank = v->c->rank;
-    int64_t *n = arena_alloc(v->arena, (size_t)size * sizeof *n);
-    int64_t *cut = arena_alloc(v->arena, ((size_t)size + 1) * sizeof *cut);
-    n[rank] = v->n_ranges;
-    v->c->ops->sum_i64(v->c, n, size);
-    for (int r = 0; r < size; r++)
-        cut[r + 1] = cut[r] + n[r] * WORDS;
-    int64_t n_all = cut[size] / WORDS;
-    struct ckpt_range *all = arena_alloc(v->arena, (size_t)n_all * sizeof *all);
-    if (v->n_ranges)
-        memcpy(all + cut[rank] / WORDS, v->ranges, (size_t)v->n_ranges * sizeof *all);
-    v->c->ops->all_gather(v->c, all, cut, sizeof(int64_t));
-    v->ranges = all;
-    v->n_ranges = n_all;
+    if (v->s.type != CKPT_FULL)
+        return f % v->c->size == v->c->rank;
+    return v->s.n_pieces > 0;
+}
+
+static int write_files(struct saving *v)
+{
+    int64_t most = 0;
+    for (int i = 0; i < v->s.n_pieces; i++) {
+        const struct ckpt_piece *p = &v->s.pieces[i];
+        most += (p->end - p->begin) * (int64_t)dtype_bytes(v->s.arrays[p->array].dtype) /
+                    CKPT_CUT_BYTES +
+                2;
+    }
+    v->ranges = arena_alloc(v->arena, ((size_t)most + 1) * sizeof *v->ranges);
+    char *bounce = malloc(CKPT_CUT_BYTES);
+    if (!bounce)
+        FAIL(ERR_RESOURCE, "no memory to write %s", v->tmp_dir);
+    int rc = ERR_OK;
+    for (int f = 0; f < v->m.n_files && rc == ERR_OK; f++) {
+        if (!has_file(v, f))
+            continue;
+        if (v->s.type != CKPT_FULL)
+            rc = lay_out(v, f);
+        if (rc == ERR_OK)
+            rc = write_file(v, f, bounce);
+    }
+    free(bounce);
+    return rc;
+}
+
+/* Words of all ranks at rank 0, one rank behind another.  Collective on c. */
+static int64_t *gather(struct saving *v, const int64_t *own, int64_t n, int64_t *n_all)
+{
+    struct comm *c = v->c;
+    int64_t *cut = arena_alloc(v->arena, ((size_t)c->size + 1) * sizeof *cut);
+    int64_t *count = arena_alloc(v->arena, ((size_t)c->size + 1) * sizeof *count);
+    for (int r = 0; r <= c->size; r++)
+        cut[r] = r;
+    c->ops->gather(c, &n, 1, count, cut, sizeof n);
+    for (int r = 0; r < c->size && c->rank == 0; r++)
+        cut[r + 1] = cut[r] + count[r];
+    int64_t *all = NULL;
+    if (c->rank == 0) {
+        *n_all = cut[c->size];
+        all = arena_alloc(v->arena, ((size_t)*n_all + 1) * sizeof *all);
+    }
+    c->ops->gather(c, own, n, all, cut, sizeof n);
+    return all;
+}
+
+enum { RANGE_WORDS = sizeof(struct ckpt_range) / sizeof(int64_t) };
+enum { GAP_WORDS = sizeof(struct ckpt_gap) / sizeof(int64_t) };
+enum { FILE_WORDS = 2 };
+
+/* Rank 0 learns every rank's ranges, gaps and files.  Collective on c. */
+static void exchange_parts(struct saving *v, int64_t **files, int64_t *n_files)
+{
+    int64_t *own = arena_alloc(v->arena, ((size_t)v->m.n_files * FILE_WORDS + 1) * sizeof *own);
+    int64_t n = 0, n_all = 0;
+    for (int f = 0; f < v->m.n_files; f++)
+        if (v->mine[f]) {
+            own[n++] = f;
+            own[n++] = v->m.files[f].n_bytes;
+        }
+    *files = gather(v, own, n, n_files);
+    void *ranges = gather(v, (const int64_t *)v->ranges, v->n_ranges * RANGE_WORDS, &n_all);
+    if (v->c->rank == 0) {
+        v->ranges = ranges;
+        v->n_ranges = n_all / RANGE_WORDS;
+    }
+    void *gaps = gather(v, (const int64_t *)v->m.gaps, v->m.n_gaps * GAP_WORDS, &n_all);
+    if (v->c->rank == 0) {
+        v->m.gaps = gaps;
+        v->m.n_gaps = n_all / GAP_WORDS;
+    }
+}
+
+static int by_file(const void *a, const void *b)
+{
+    const struct ckpt_gap *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Rank 0: every file was made by one rank. */
+static int take_files(struct saving *v, const int64_t *files, int64_t n)
+{
+    struct manifest *m = &v->m;
+    int *made = arena_alloc(v->arena, (size_t)m->n_files * sizeof *made);
+    for (int64_t i = 0; i < n; i += FILE_WORDS) {
+        made[files[i]]++;
+        m->files[files[i]].n_bytes = files[i + 1];
+    }
+    for (int f = 0; f < m->n_files; f++)
+        if (made[f] != 1)
+            FAIL(ERR_INTERNAL, "%s is made by %d ranks", m->files[f].name, made[f]);
+    qsort(m->gaps, (size_t)m->n_gaps, sizeof *m->gaps, by_file);
+    m->first_gap = arena_alloc(v->arena, ((size_t)m->n_files + 1) * sizeof(int64_t));
+    for (int64_t i = 0; i < m->n_gaps; i++)
+        m->first_gap[m->gaps[i].file + 1]++;
+    for (int f = 0; f < m->n_files; f++)
+        m->first_gap[f + 1] += m->first_gap[f];
+    return ERR_OK;
 }
 
 /* Rank 0 alone.  The manifest is read back: nothing is committed that could not be loaded. */
 static int finish(struct saving *v)
 {
-    struct manifest again;
-    const char *path = arena_printf(v->arena, "%s/%s", v->commit.tmp_dir, CKPT_MANIFEST);
-    v->m.ranges = v->ranges;
-    v->m.first_range = arena_alloc(v->arena, ((size_t)v->s->n_arrays + 1) * sizeof(int64_t));
-    TRY(cover_check(v->s, v->ranges, v->n_ranges, v->m.first_range));
-    TRY(manifest_write(&v->m, path));
+    struct manifest *m = &v->m, again;
+    const char *path = arena_printf(v->arena, "%s/%s", v->tmp_dir, CKPT_MANIFEST);
+    uint64_t *hash = arena_alloc(v->arena, (size_t)m->n_files * sizeof *hash);
+    m->ranges = v->ranges;
+    m->first_range = arena_alloc(v->arena, ((size_t)v->s.n_arrays + 1) * sizeof(int64_t));
+    TRY(cover_check(&v->s, v->ranges, v->n_ranges, m->first_range));
+    files_hash(m, v->arena, hash);
+    for (int f = 0; f < m->n_files; f++)
+        m->files[f].hash = hash[f];
+    TRY(manifest_write(m, path));
     TRY(manifest_read(path, v->arena, &again));
-    return commit_end(&v->commit, v->c->rank, v->s->run_id, v->s->keep);
+    return commit_end(&v->commit, v->c->rank, &v->s);
 }
 
-static int save(struct saving *v)
+int saving_create(struct comm *c, const struct ckpt_save *s, struct saving **out)
 {
-    bool is_root = v->c->rank == 0;
-    size_t n_bytes = (size_t)v->s->n_arrays * sizeof *v->m.offset;
-    TRY_ALL(v->c, save_check(v->s, is_root, v->arena));
-    TRY(comm_same(v->c, save_hash(v->s), "what a checkpoint is to hold"));
-    v->path = arena_printf(v->arena, "%s/step-%08lld.tmp/%s", v->s->output_dir,
-                           (long long)v->s->step, CKPT_FILE);
-    v->m.offset = arena_alloc(v->arena, n_bytes);
-    TRY_ALL(v->c, is_root ? prepare(v) : ERR_OK);
-    v->c->ops->broadcast(v->c, v->m.offset, n_bytes, 0);
-    TRY_ALL(v->c, write_pieces(v));
-    gather_ranges(v);
-    TRY_ALL(v->c, is_root ? finish(v) : ERR_OK);
+    struct arena *a = arena_create();
+    int rc = comm_agree(c, save_check(s, c, a));
+    if (rc == ERR_OK)
+        rc = comm_same(c, save_hash(s), "what a checkpoint is to hold");
+    if (rc != ERR_OK) {
+        arena_destroy(&a);
+        return rc;
+    }
+    struct saving *v = arena_alloc(a, sizeof *v);
+    struct ckpt_piece *pieces = arena_alloc(a, ((size_t)s->n_pieces + 1) * sizeof *pieces);
+    if (s->n_pieces)
+        memcpy(pieces, s->pieces, (size_t)s->n_pieces * sizeof *pieces);
+    v->c = c;
+    v->s = *s;
+    v->s.pieces = pieces;
+    v->arena = a;
+    v->tmp_dir = arena_printf(a, "%s/step-%08lld.tmp", s->output_dir, (long long)s->step);
+    v->m = (struct manifest){.step = s->step,
+                             .run_id = s->run_id,
+                             .type = s->type,
+                             .n_files = s->type == CKPT_FULL ? 1 : s->n_shards,
+                             .arrays = s->arrays,
+                             .n_arrays = s->n_arrays,
+                             .meta_text = s->meta};
+    size_t n = (size_t)v->m.n_files;
+    v->m.files = arena_alloc(a, n * sizeof *v->m.files);
+    for (int f = 0; f < v->m.n_files; f++)
+        v->m.files[f].name = place_name(s->type, f, v->m.n_files, a);
+    v->placement = arena_alloc(a, n * sizeof *v->placement);
+    v->mine = arena_alloc(a, n * sizeof *v->mine);
+    *out = v;
     return ERR_OK;
+}
+
+int saving_work(struct saving *v)
+{
+    if (v->phase == PHASE_WRITE)
+        return write_files(v);
+    if (v->c->rank != 0)
+        return ERR_OK;
+    return v->phase == PHASE_PREPARE ? prepare(v) : finish(v);
+}
+
+/* Where every array of a full file lies: rank 0 has laid it out.  Collective on c. */
+static void share_places(struct saving *v)
+{
+    if (v->s.type != CKPT_FULL)
+        return;
+    struct placement *p = &v->placement[0];
+    int64_t *offset = arena_alloc(v->arena, (size_t)v->s.n_arrays * sizeof *offset);
+    if (v->c->rank != 0)
+        REQUIRE(place_make(&v->s, 0, v->arena, p) == ERR_OK);
+    for (int i = 0; i < p->n_sets; i++)
+        offset[i] = p->set[i].offset;
+    v->c->ops->broadcast(v->c, offset, (size_t)v->s.n_arrays * sizeof *offset, 0);
+    for (int i = 0; i < p->n_sets; i++)
+        p->set[i].offset = offset[i];
+}
+
+int saving_advance(struct saving *v, int rc, bool *done)
+{
+    *done = true;
+    TRY_ALL(v->c, rc);
+    if (v->phase == PHASE_COMMIT)
+        return ERR_OK;
+    if (v->phase == PHASE_PREPARE) {
+        share_places(v);
+    } else {
+        int64_t *files, n_files = 0;
+        exchange_parts(v, &files, &n_files);
+        TRY_ALL(v->c, v->c->rank == 0 ? take_files(v, files, n_files) : ERR_OK);
+    }
+    v->phase++;
+    *done = false;
+    return ERR_OK;
+}
+
+void saving_cancel(struct saving *v)
+{
+    atomic_store(&v->cancelled, true);
+}
+
+void saving_destroy(struct saving **v)
+{
+    if (!*v)
+        return;
+    commit_undo(&(*v)->commit); /* does nothing once the folder has its name */
+    struct arena *a = (*v)->arena;
+    *v = NULL;
+    arena_destroy(&a);
 }
 
 int ckpt_save(struct comm *c, const struct ckpt_save *s)
 {
-    struct saving v = {.c = c, .s = s, .arena = arena_create()};
-    int rc = save(&v);
-    commit_undo(&v.commit); /* does nothing once the folder has its name */
-    arena_destroy(&v.arena);
+    struct saving *v;
+    bool done = false;
+    TRY(saving_create(c, s, &v));
+    int rc = ERR_OK;
+    while (!done)
+        rc = saving_advance(v, saving_work(v), &done);
+    saving_destroy(&v);
     return rc;
 }

@@ -72,13 +72,7 @@ int cli_find_checkpoint(struct cli *c, const char *what, struct ckpt **out)
     if (rc == ERR_OK && c->world->rank == 0 && !dir)
         rc = err_set(ERR_DATA, "%s holds no complete checkpoint", what);
     TRY_ALL(c->world, rc);
-    char *bytes = dir ? arena_strdup(c->arena, dir) : NULL;
-    size_t n_bytes = dir ? strlen(dir) : 0;
-    comm_share_bytes(c->world, &bytes, &n_bytes);
-    rc = ckpt_open(bytes, out);
-    if (c->world->rank != 0)
-        free(bytes);
-    return comm_agree(c->world, rc);
+    return ckpt_open_shared(c->world, dir, out);
 }
 
 int cli_open_device(struct cli *c, const struct run *r, struct device **out)

@@ -25,6 +25,14 @@ static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, 
     (void)scratch;
 }
 
+static void self_gather(struct comm *c, const void *own, int64_t n, void *all, const int64_t *cut,
+                        size_t elem_bytes)
+{
+    (void)c;
+    if (n > 0)
+        memcpy((char *)all + (size_t)cut[0] * elem_bytes, own, (size_t)n * elem_bytes);
+}
+
 static void self_broadcast(struct comm *c, void *buf, size_t n_bytes, int root)
 {
     (void)c;
@@ -64,6 +72,7 @@ static const struct comm_ops self_ops = {
     .all_gather = self_all_gather,
     .reduce_scatter = self_reduce_scatter,
     .wait = task_wait,
+    .gather = self_gather,
     .broadcast = self_broadcast,
     .sum_i64 = self_i64,
     .max_i64 = self_i64,

@@ -23,6 +23,10 @@ struct comm_ops {
     void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
                            float *scratch);
     void (*wait)(struct comm *c, struct comm_task *t); /* see comm_wait() */
+    /* n elements of every rank to rank 0 alone: those of rank r are all[cut[r]] … there; the others
+     * look at neither all nor cut. */
+    void (*gather)(struct comm *c, const void *own, int64_t n, void *all, const int64_t *cut,
+                   size_t elem_bytes);
     void (*broadcast)(struct comm *c, void *buf, size_t n_bytes, int root);
     /* elementwise, exact: integers only */
     void (*sum_i64)(struct comm *c, int64_t *v, int n);

@@ -217,6 +217,26 @@ static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, i
     mpi_reduce_levels(c, 0, buf, cut, slice_elems, scratch);
 }
 
+static void mpi_gather(struct comm *c, const void *own, int64_t n, void *all, const int64_t *cut,
+                       size_t elem_bytes)
+{
+    int *count = NULL, *displ = NULL;
+    if (c->rank == 0) {
+        count = malloc((size_t)c->size * sizeof *count);
+        displ = malloc((size_t)c->size * sizeof *displ);
+        if (!count || !displ)
+            FATAL("out of memory to gather from %d ranks", c->size);
+    }
+    for (int r = 0; r < c->size && c->rank == 0; r++) {
+        count[r] = narrow(cut[r + 1] - cut[r]);
+        displ[r] = narrow(cut[r]);
+    }
+    MPI_TRY(MPI_Gatherv(own, narrow(n), type_of(elem_bytes), all, count, displ, type_of(elem_bytes),
+                        0, impl_of(c)->comm));
+    free(count);
+    free(displ);
+}
+
 static void mpi_broadcast(struct comm *c, void *buf, size_t n_bytes, int root)
 {
     const size_t most = 1u << 30;
@@ -280,6 +300,7 @@ static const struct comm_ops mpi_ops = {
     .all_gather = mpi_all_gather,
     .reduce_scatter = mpi_reduce_scatter,
     .wait = task_wait,
+    .gather = mpi_gather,
     .broadcast = mpi_broadcast,
     .sum_i64 = mpi_sum_i64,
     .max_i64 = mpi_max_i64,

@@ -174,6 +174,13 @@ static void node_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, 
     await_tasks(n); /* nobody reads here any more */
 }
 
+static void node_gather(struct comm *c, const void *own, int64_t n, void *all, const int64_t *cut,
+                        size_t elem_bytes)
+{
+    struct comm *b = impl_of(c)->below;
+    b->ops->gather(b, own, n, all, cut, elem_bytes);
+}
+
 static void node_broadcast(struct comm *c, void *buf, size_t n_bytes, int root)
 {
     struct comm *b = impl_of(c)->below;
@@ -227,6 +234,7 @@ static const struct comm_ops node_ops = {
     .all_gather = node_all_gather,
     .reduce_scatter = node_reduce_scatter,
     .wait = task_wait,
+    .gather = node_gather,
     .broadcast = node_broadcast,
     .sum_i64 = node_sum_i64,
     .max_i64 = node_max_i64,

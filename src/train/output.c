@@ -46,19 +46,14 @@ int output_find(const struct job *j, struct comm *c, struct arena *a, struct ckp
     const char *dir = NULL;
     *from = NULL;
     TRY_ALL(c, c->rank == 0 ? find_locally(j, a, &dir) : ERR_OK);
-    char *bytes = dir ? arena_strdup(a, dir) : NULL;
-    size_t n_bytes = dir ? strlen(dir) : 0;
-    comm_share_bytes(c, &bytes, &n_bytes);
-    int rc = n_bytes > 0 ? ckpt_open(bytes, from) : ERR_OK;
-    if (c->rank != 0)
-        free(bytes);
-    return comm_agree(c, rc);
+    return ckpt_open_shared(c, dir, from);
 }
 
 static bool belongs_to_run(const char *name)
 {
     return strncmp(name, "step-", 5) == 0 || strcmp(name, "latest") == 0 ||
-           strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "job.ini") == 0;
+           strcmp(name, "best") == 0 || strcmp(name, "metrics.jsonl") == 0 ||
+           strcmp(name, "job.ini") == 0;
 }
 
 /* Move an earlier run's files to old-N, N the first that is free. */
@@ -93,7 +88,8 @@ static int check_room(const struct run *r)
     const char *dir = r->conf.main.output_dir;
     if (statvfs(dir, &fs) != 0)
         FAIL(ERR_RESOURCE, "cannot look at the file system of %s: %s", dir, strerror(errno));
-    int64_t need = ckpt_bytes(arrays, n), there = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    int64_t need = ckpt_bytes(arrays, n, CKPT_FULL, 1),
+            there = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
     char x[32], y[32];
     if (there >= need)
         return ERR_OK;
@@ -128,7 +124,7 @@ int output_prepare(const struct run *r, const char *job_text, const char **run_i
     if (r->comm->rank == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
         id = (uint64_t)getpid();
     r->comm->ops->broadcast(r->comm, &id, sizeof id, 0);
-    *run_id = r->from ? r->resume.run_id
-                      : arena_printf(r->arena, "%016llx", (unsigned long long)id);
+    *run_id =
+        r->from ? r->resume.run_id : arena_printf(r->arena, "%016llx", (unsigned long long)id);
     return ERR_OK;
 }

@@ -112,6 +112,14 @@ static void timed_wait(struct comm *c, struct comm_task *t)
     comm_end(c);
 }
 
+static void timed_gather(struct comm *c, const void *send, int64_t n, void *all,
+                         const int64_t *cut, size_t elem_bytes)
+{
+    struct comm *own = comm_begin(c, "gather");
+    own->ops->gather(own, send, n, all, cut, elem_bytes);
+    comm_end(c);
+}
+
 static void timed_broadcast(struct comm *c, void *buf, size_t n_bytes, int root)
 {
     struct comm *own = comm_begin(c, "broadcast");
@@ -158,6 +166,7 @@ static const struct comm_ops timed_ops = {
     .all_gather = timed_all_gather,
     .reduce_scatter = timed_reduce_scatter,
     .wait = timed_wait,
+    .gather = timed_gather,
     .broadcast = timed_broadcast,
     .sum_i64 = timed_sum_i64,
     .max_i64 = timed_max_i64,
@@ -165,7 +174,7 @@ static const struct comm_ops timed_ops = {
     .split = timed_split,
     .close = timed_close,
 };
-_Static_assert(sizeof(struct comm_ops) == 10 * sizeof(void *),
+_Static_assert(sizeof(struct comm_ops) == 11 * sizeof(void *),
                "a collective that is not in timed_ops would be missing while a trace is attached");
 
 int trace_attach(struct trace *t, struct module *root, struct comm *c)

@@ -93,9 +93,9 @@ static inline void values_init(struct values *v, const struct ckpt_array *arrays
         char *at = v->of[i];
         size_t elem_bytes = dtype_bytes(arrays[i].dtype);
         v->piece[v->n_pieces++] =
-            (struct ckpt_piece){i, middle, end, at + (size_t)middle * elem_bytes};
+            (struct ckpt_piece){i, middle, end, at + (size_t)middle * elem_bytes, 0};
         v->piece[v->n_pieces++] =
-            (struct ckpt_piece){i, begin, middle, at + (size_t)begin * elem_bytes};
+            (struct ckpt_piece){i, begin, middle, at + (size_t)begin * elem_bytes, 0};
     }
 }
 
@@ -106,17 +106,21 @@ static inline void values_clear(struct values *v, int n)
 }
 
 /* Save the first n of arrays; meta remembers the seed.  Collective on c. */
-static inline int save_arrays(struct comm *c, const struct ckpt_array *arrays, int n,
-                              const char *dir, int64_t step, const char *run_id, int64_t keep,
-                              int seed)
+static inline int save_typed(struct comm *c, enum ckpt_type type, const struct ckpt_array *arrays,
+                             int n, const char *dir, int64_t step, const char *run_id, int64_t keep,
+                             int seed)
 {
     struct values v;
     char meta[64];
     values_init(&v, arrays, n, seed, c);
+    for (int i = 0; i < v.n_pieces && type != CKPT_FULL; i++)
+        v.piece[i].shard = c->rank;
     snprintf(meta, sizeof meta, "{\"seed\": %d, \"text\": \"\\u00e9\"}", seed);
     struct ckpt_save s = {.output_dir = dir,
                           .step = step,
                           .run_id = run_id,
+                          .type = type,
+                          .n_shards = c->size,
                           .keep = keep,
                           .arrays = arrays,
                           .n_arrays = n,
@@ -126,6 +130,13 @@ static inline int save_arrays(struct comm *c, const struct ckpt_array *arrays, i
     int rc = ckpt_save(c, &s);
     values_clear(&v, n);
     return rc;
+}
+
+static inline int save_arrays(struct comm *c, const struct ckpt_array *arrays, int n,
+                              const char *dir, int64_t step, const char *run_id, int64_t keep,
+                              int seed)
+{
+    return save_typed(c, CKPT_FULL, arrays, n, dir, step, run_id, keep, seed);
 }
 
 /* The seed of a checkpoint whose every value is right, else -1 and why in err_text().  Local. */

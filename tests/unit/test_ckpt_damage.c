@@ -104,7 +104,7 @@ static void test_sizes(const struct rig *r)
         CHECK(truncate(r->h5, (off_t)r->n_bytes + 1) == 0 && read_all(r->step) == ERR_DATA);
         CHECK(truncate(r->h5, 0) == 0 && read_all(r->step) == ERR_DATA);
         CHECK(unlink(r->h5) == 0 && read_all(r->step) == ERR_DATA);
-        CHECK_HAS(err_text(), "cannot open");
+        CHECK_HAS(err_text(), "full.h5 is missing");
         CHECK(mkdir(r->h5, 0777) == 0 && read_all(r->step) == ERR_DATA);
         CHECK_HAS(err_text(), "is not a regular file");
         CHECK(rmdir(r->h5) == 0);
@@ -174,7 +174,7 @@ static void test_lies(const struct rig *r)
         const char *off = "\"offset\": ";
         lie(r, off, off, "\"offset\": 1", "leave full.h5");
         lie(r, off, off, "\"offset\": -", "leave full.h5");
-        lie(r, off, off, "\"offset\": 9223372036854775807, \"x\": ", "leave full.h5");
+        lie(r, off, off, "\"offset\": 9223372036854775807, \"x\": ", "beyond 64 bits");
         lie(r, off, off, "\"offset\": 99999999999999999999, \"x\": ", "64 bits");
         lie(r, off, off, "\"offset\": 8, \"x\": ", "belong to no array");
         lie(r, "n_bytes", ": ", ": -1, \"x\": ", "leave full.h5");
@@ -204,8 +204,8 @@ static void test_lies(const struct rig *r)
     }
     TEST ("names, types and structure that lie") {
         lie(r, "files", "full.h5", "../full.h5", "a file called");
-        lie(r, "files", "[{", "[{}, {", "2 files");
-        lie(r, "format", "stretto-1", "stretto-9", "this version reads \"stretto-1\"");
+        lie(r, "files", "{", "{}, {", "2 files");
+        lie(r, "format", "stretto-2", "stretto-9", "this version reads \"stretto-2\"");
         lie(r, "\"step\"", ": 3", ": -3", "step -3");
         lie(r, "group", "model", "../model", "is no name for a group");
         lie(r, "group", "\"name\": \"a\"", "\"name\": \"..\"", "is no name for an array");
@@ -218,6 +218,14 @@ static void test_lies(const struct rig *r)
         lie(r, "arrays", "[", "{}, \"x\": [", "\"arrays\" is missing or no array");
         lie(r, "arrays", "[", "[], \"x\": [", "it lists no arrays");
         lie(r, "arrays", "[", "[7, ", "\"group\" is missing");
+        lie(r, "pieces", "pieces", "Pieces", "\"pieces\" is missing");
+        lie(r, "pieces", "\"file\": 0", "\"file\": 1", "in file 1 of 1");
+        lie(r, "pieces", "\"file\": 0", "\"file\": -1", "in file -1 of 1");
+        lie(r, "run_id", "FULL_STATE", "FLAT_STATE", "is not known");
+        lie(r, "run_id", "FULL_STATE", "LOCAL_STATE", "a file called");
+        lie(r, "files", "\"hash\": \"", "\"hash\": \"0", "16 hexadecimal digits");
+        lie(r, "files", "\"hash\"", "\"Hash\"", "is missing");
+
         lie(r, "format", "{", "{\"a\": 1, \"a\": 2, ", "stands twice");
         put(r->manifest, r->text, r->n_text);
         CHECK(good_seed(r->step) == 4);
