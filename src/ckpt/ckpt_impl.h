@@ -120,11 +120,11 @@ int layout_create(const char *path, int64_t step, struct placement *p, int *fd);
 /* gaps.c: the parts of files that no array covers, in pieces of at most CKPT_CUT_BYTES, not yet
  * hashed.  code if spans overlap or leave their file; want ≥ 0: code if there are not as many.
  * spans get sorted.  Local. */
-struct span {
+struct file_span {
     int64_t file, begin, end; /* bytes */
     const struct ckpt_array *of;
 };
-int gaps_find(struct span *spans, int64_t n_spans, const struct ckpt_file *files, int n_files,
+int gaps_find(struct file_span *spans, int64_t n_spans, const struct ckpt_file *files, int n_files,
               struct arena *a, int code, int64_t want, struct ckpt_gap **gaps, int64_t *n_gaps);
 /* The hash of one gap as it stands in the file.  Local. */
 int gap_hash(int fd, const char *path, const struct ckpt_gap *g, uint64_t *hash);

@@ -8,7 +8,7 @@
 
 static int by_begin(const void *a, const void *b)
 {
-    const struct span *x = a, *y = b;
+    const struct file_span *x = a, *y = b;
     if (x->file != y->file)
         return x->file < y->file ? -1 : 1;
     return (x->begin > y->begin) - (x->begin < y->begin);
@@ -20,7 +20,7 @@ static int64_t n_cuts(int64_t n_bytes)
 }
 
 /* In the order of the files, each inside its own and behind the one before. */
-static int spans_sort(struct span *s, int64_t n, const struct ckpt_file *files, int code)
+static int spans_sort(struct file_span *s, int64_t n, const struct ckpt_file *files, int code)
 {
     for (int64_t i = 0; i < n; i++)
         if (s[i].begin < 0 || s[i].end < s[i].begin || s[i].end > files[s[i].file].n_bytes)
@@ -36,7 +36,7 @@ static int spans_sort(struct span *s, int64_t n, const struct ckpt_file *files, 
 }
 
 /* Walk the gaps; out NULL: only count. */
-static int64_t walk(const struct span *s, int64_t n_spans, const struct ckpt_file *files,
+static int64_t walk(const struct file_span *s, int64_t n_spans, const struct ckpt_file *files,
                     int n_files, struct ckpt_gap *out)
 {
     int64_t n = 0, i = 0;
@@ -55,7 +55,7 @@ static int64_t walk(const struct span *s, int64_t n_spans, const struct ckpt_fil
     return n;
 }
 
-int gaps_find(struct span *spans, int64_t n_spans, const struct ckpt_file *files, int n_files,
+int gaps_find(struct file_span *spans, int64_t n_spans, const struct ckpt_file *files, int n_files,
               struct arena *a, int code, int64_t want, struct ckpt_gap **gaps, int64_t *n_gaps)
 {
     TRY(spans_sort(spans, n_spans, files, code));

@@ -186,11 +186,11 @@ static int read_files(const struct json *root, struct arena *a, struct manifest 
 static int find_gaps(struct arena *a, struct manifest *m)
 {
     int64_t n = m->first_range[m->n_arrays];
-    struct span *s = arena_alloc(a, ((size_t)n + 1) * sizeof *s);
+    struct file_span *s = arena_alloc(a, ((size_t)n + 1) * sizeof *s);
     for (int64_t i = 0; i < n; i++) {
         const struct ckpt_range *r = &m->ranges[i];
         const struct ckpt_array *x = &m->arrays[r->array];
-        s[i] = (struct span){r->file, r->offset, 0, x};
+        s[i] = (struct file_span){r->file, r->offset, 0, x};
         if (__builtin_add_overflow(r->offset, (r->end - r->begin) * (int64_t)dtype_bytes(x->dtype),
                                    &s[i].end))
             FAIL(ERR_DATA, "%s/%s: its place is beyond 64 bits", x->group, x->name);

@@ -66,13 +66,13 @@ static int reserve(int fd, const char *path, int64_t n_bytes)
 static int find_gaps(struct saving *v, int f, struct ckpt_gap **gaps, int64_t *n_gaps)
 {
     const struct placement *p = &v->placement[f];
-    struct span *s = arena_alloc(v->arena, ((size_t)p->n_parts + 1) * sizeof *s);
+    struct file_span *s = arena_alloc(v->arena, ((size_t)p->n_parts + 1) * sizeof *s);
     for (int i = 0; i < p->n_parts; i++) {
         const struct placed *x = &p->part[i];
         const struct ckpt_array *of = &v->s.arrays[x->array];
         int64_t begin = place_offset(p, x->array, x->begin);
         int64_t n_bytes = (x->end - x->begin) * (int64_t)dtype_bytes(of->dtype);
-        s[i] = (struct span){0, begin, begin + n_bytes, of};
+        s[i] = (struct file_span){0, begin, begin + n_bytes, of};
     }
     return gaps_find(s, p->n_parts, &v->m.files[f], 1, v->arena, ERR_INTERNAL, -1, gaps, n_gaps);
 }
