@@ -88,7 +88,7 @@ MARCH_avx512 := -march=x86-64-v4
 KERNEL_FLAGS := $(if $(filter debug%,$(VARIANT)),,-O3) -fno-math-errno -fno-trapping-math
 
 SOURCES := $(wildcard src/*.c src/*/*.c src/device/cpu/*.c)
-DTYPES := f32 bf16
+DTYPES := f32 bf16 f16
 KERNELS := $(wildcard src/device/cpu/kernels/*.c)
 KERNELS_ONCE := $(wildcard src/device/cpu/kernels/once/*.c)
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) \

@@ -21,18 +21,20 @@ void device_close(struct device **dev)
 
 const struct kernels *device_kernels(const struct device *dev, enum dtype compute)
 {
-    return compute == DTYPE_F32 ? dev->f32 : compute == DTYPE_BF16 ? dev->bf16 : NULL;
+    return dev->table[compute];
 }
 
 const struct kernels *device_null_kernels(const struct device *dev, enum dtype compute)
 {
-    return compute == DTYPE_F32 ? &dev->null_f32 : compute == DTYPE_BF16 ? &dev->null_bf16 : NULL;
+    return dev->table[compute] ? &dev->null_table[compute] : NULL;
 }
 
 const char *device_describe(const struct device *dev, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s, %s, %d thread%s, matrix products by %s, bf16 ones %s", dev->name,
-             device_isa_name(dev->isa), dev->n_threads, dev->n_threads == 1 ? "" : "s",
+    snprintf(buf, cap,
+             "%s, %s, %d thread%s, matrix products by %s, bf16 ones %s, fp16 "
+             "ones widened to fp32",
+             dev->name, device_isa_name(dev->isa), dev->n_threads, dev->n_threads == 1 ? "" : "s",
              dev->matmul->ops->name, device_native_bf16(dev) ? "native" : "widened to fp32");
     return buf;
 }

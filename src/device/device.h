@@ -81,8 +81,8 @@ struct device {
     int n_threads;
     int isa;               /* instruction set in use, see device_isa_name(); equal on all ranks */
     struct matmul *matmul; /* owned: the matrix product library's state */
-    const struct kernels *f32, *bf16;   /* for isa */
-    struct kernels null_f32, null_bf16; /* do nothing, same sizes: for a dry run */
+    const struct kernels *table[DTYPE_COUNT]; /* for isa, by compute dtype; NULL: none */
+    struct kernels null_table[DTYPE_COUNT];   /* do nothing, same sizes: for a dry run */
 };
 
 /* In-order queue of work with its scratch.  On a CPU calls run at once. */
@@ -102,8 +102,8 @@ int device_isa_best(void);            /* of this machine and build.  Local. */
 const char *device_isa_name(int isa); /* "avx512", "avx2", "base".  Local. */
 /* One line about it, written into buf; returns buf.  Local. */
 const char *device_describe(const struct device *dev, char *buf, size_t cap);
-/* Whether products of bf16 are the library's own; else both sides are widened by tiles and
- * multiplied in fp32.  Local. */
+/* Whether products of bf16 are the library's own; else, and for fp16 always, both sides are widened
+ * by tiles and multiplied in fp32.  Local. */
 bool device_native_bf16(const struct device *dev);
 /* Bytes that the matrix product library works in now; it grows at the first product of a shape.
  * Local. */

@@ -12,6 +12,7 @@ struct gemm {
     bool accumulate;
     int64_t lda, ldb, ldc;
     bool bf16;        /* A, B and bias are bf16, and C unless accumulate; else all are fp32 */
+    bool f16;         /* the same in fp16: for cpu_product() alone, no run() takes it */
     const void *bias; /* (N) or NULL; never with accumulate */
 };
 
@@ -37,6 +38,6 @@ extern const struct matmul_ops matmul_cblas_ops;
 struct matmul {
     const struct matmul_ops *ops;
     void *state;
-    void *tiles; /* owned: where bf16 is widened; NULL until then */
+    void *tiles; /* owned: where bf16 and fp16 are widened; NULL until then */
     size_t tile_bytes;
 };

@@ -9,6 +9,7 @@
 struct header {
     const struct module *m;
     size_t tape;
+    const void *x; /* of a module that runs forward again */
 };
 
 static void fire(void (*hook)(void *self, struct pass *p), const struct module *m, struct pass *p)
@@ -60,16 +61,18 @@ static void look_for_nonfinite(const struct module *m, struct pass *p, const voi
         p->bad = m->name[0] ? m->name : m->ops->cls;
 }
 
-static void end(const struct module *m, struct pass *p, struct mark mark, const void *y)
+static void end(const struct module *m, struct pass *p, struct mark mark, const void *x,
+                const void *y)
 {
     if (p->check && !p->dry && !p->bad)
         look_for_nonfinite(m, p, y);
-    if (p->training) {
-        struct header *h = push_record(p, sizeof *h);
-        *h = (struct header){.m = m, .tape = mark.tape};
-    } else {
+    if (!p->training || m->recompute) {
         stack_release(p->tape, mark.tape);
         stack_release(p->frames, mark.frames);
+    }
+    if (p->training) {
+        struct header *h = push_record(p, sizeof *h);
+        *h = (struct header){.m = m, .tape = mark.tape, .x = x};
     }
     if (m->hooks)
         fire(m->hooks->after_forward, m, p);
@@ -79,16 +82,16 @@ void module_forward(const struct module *m, struct pass *p, const void *x, void 
 {
     struct mark mark = begin(m, p);
     m->ops->forward(m, p, x, y);
-    end(m, p, mark, y);
+    end(m, p, mark, x, y);
 }
 
 void module_forward_residual(const struct module *m, struct pass *p, const void *x,
                              const void *residual, void *sum, void *y)
 {
-    REQUIRE(m->ops->forward_residual);
+    REQUIRE(m->ops->forward_residual && !m->recompute);
     struct mark mark = begin(m, p);
     m->ops->forward_residual(m, p, x, residual, sum, y);
-    end(m, p, mark, y);
+    end(m, p, mark, NULL, y);
 }
 
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)
@@ -98,7 +101,11 @@ void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)
     struct header h = *(struct header *)frame_pop(p, sizeof h);
     if (h.m != m)
         FATAL("backward of \"%s\" where \"%s\" ran forward last", m->name, h.m->name);
+    size_t mark = stack_mark(&p->s->scratch);
+    if (m->recompute) /* its parameters are whole already: backward's hooks saw to that */
+        m->ops->forward(m, p, h.x, scratch_push(p, pass_rows(p) * m->n_out));
     m->ops->backward(m, p, dy, dx);
+    stack_release(&p->s->scratch, mark);
     stack_release(p->tape, h.tape);
     if (m->hooks)
         fire(m->hooks->after_backward, m, p);

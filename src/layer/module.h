@@ -5,6 +5,8 @@
  * Activations.  forward pushes what backward needs on the tape, then a frame that points to it;
  * backward pops frames in the opposite order.  A module that calls children pushes its own frame
  * after them, at most one.  The caller provides x and y; y is pushed by the caller before the call.
+ * x stays as it is until the module's backward is done (but for forward_residual's): a module whose
+ * activations were dropped runs forward on it again, with the same dropout.
  *
  * Loss heads end a model: their y is not an output but the gradient of x, which their forward makes
  * in training (loss_scale is known before it runs); in eval mode y is NULL.  Their backward takes
@@ -47,6 +49,7 @@ struct module {
     int n_children;
     int64_t n_in, n_out;       /* width of a row of x and y; 0 where it has none */
     const struct hooks *hooks; /* NULL: none; set by parallel/ */
+    bool recompute;            /* keep the input only, and run forward again in backward */
 };
 
 /* What a module needs to run once. */
@@ -62,7 +65,7 @@ struct pass {
     void *const *weight;  /* by row, compute dtype; valid inside a module's hooks */
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
     const struct batch *batch;
-    float loss_scale;   /* 1 / (valid targets of the whole optimizer step, all ranks) */
+    float loss_scale;   /* of fp16, 1 else, over the valid targets of the whole step, all ranks */
     const float *rope;  /* (T, D) cosines and sines, made by the root; NULL: no rotary attention */
     struct rng_key key; /* of this model, step and purpose: dropout derives its own from it */
     double *loss_sum;   /* host: adds the undivided losses of the batch */

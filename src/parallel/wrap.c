@@ -12,8 +12,7 @@ struct cutter {
     struct cut_tree *out;
 };
 
-/* What the family calls a class that users know by another name. */
-static const char *own_name(const struct model *m, const char *cls)
+const char *wrap_own_name(const struct model *m, const char *cls)
 {
     for (const char *const *w = m->family->aliases; w && w[0]; w += 2)
         if (text_same(w[0], cls))
@@ -28,7 +27,7 @@ static bool is_wanted(const struct cutter *c, const char *cls)
     if (c->wrap->kind != WRAP_CLASSES)
         return false;
     for (const char *const *w = c->wrap->classes; *w; w++)
-        if (text_same(own_name(c->m, *w), cls))
+        if (text_same(wrap_own_name(c->m, *w), cls))
             return true;
     return false;
 }
@@ -144,7 +143,7 @@ static void look(struct module *x, void *arg)
 
 bool plan_has_class(const struct model *m, const char *cls)
 {
-    struct class_search s = {.cls = own_name(m, cls)};
+    struct class_search s = {.cls = wrap_own_name(m, cls)};
     module_walk(m->root, look, &s);
     return s.found;
 }

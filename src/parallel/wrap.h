@@ -10,6 +10,9 @@ struct cut_tree {
     int persistent;              /* the unit of parameters that are never freed; -1: none */
 };
 
+/* What the family calls a class that users know by another name.  Local. */
+const char *wrap_own_name(const struct model *m, const char *cls);
+
 /* Local.  Everything in a.  sharded: parameters are, so that small ones may be an exception. */
 void wrap_cut(const struct model *m, const struct wrap *wrap, bool sharded, struct arena *a,
               struct cut_tree *out);

@@ -5,6 +5,7 @@
 #include "job/job.h"
 #include "model/model.h"
 #include "optim/group.h"
+#include "optim/loss_scale.h"
 
 struct job_conf {
     const char *name, *output_dir;
@@ -22,16 +23,20 @@ struct job_conf {
 enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
 
 enum distributed_type { TYPE_AUTO, TYPE_NO, TYPE_MULTI_CPU, TYPE_FSDP, TYPE_DEEPSPEED };
-enum precision { PRECISION_NO, PRECISION_BF16 };
+enum precision { PRECISION_NO, PRECISION_BF16, PRECISION_FP16 };
 
 struct strategy_conf {
-    int distributed_type; /* enum distributed_type */
-    int mixed_precision;  /* enum precision */
+    int distributed_type;         /* enum distributed_type */
+    int mixed_precision;          /* enum precision */
+    struct loss_scale_conf scale; /* fp16 */
     const char *plugin;
     int64_t num_processes, num_machines; /* OPT_AUTO_I64: whatever was started */
     int64_t gradient_accumulation_steps;
     double gradient_clipping; /* 0: none */
     bool sync_each_batch;
+    bool activation_checkpointing;
+    struct opt_strs activation_checkpointing_classes; /* empty: the model's blocks */
+    int64_t activation_checkpointing_every;
 };
 
 struct eval_conf {

@@ -19,6 +19,19 @@ static void describe_data(const struct run *r, struct text *out)
     text_printf(out, "\n");
 }
 
+static void describe_scale(const struct loss_scale_conf *c, struct text *out)
+{
+    if (c->loss_scale > 0)
+        text_printf(out, "scale    the loss is scaled by %g; an overflow skips a step\n",
+                    c->loss_scale);
+    else
+        text_printf(out,
+                    "scale    the loss is scaled by %g at first, twice that after %lld steps, half "
+                    "after %lld overflow%s\n",
+                    loss_scale_first(c).scale, (long long)c->loss_scale_window,
+                    (long long)c->hysteresis, c->hysteresis == 1 ? "" : "s");
+}
+
 void run_describe(const struct run *r, const struct device *dev, struct text *out)
 {
     char buf[256], mem[32];
@@ -50,6 +63,13 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     text_printf(out,
                 "dtypes   compute %s; master weights, gradients, sums over ranks, moments %s\n",
                 dtype_name(r->shard.compute), dtype_name(DTYPE_F32));
+    if (r->shard.compute == DTYPE_F16)
+        describe_scale(&r->conf.strategy.scale, out);
+    if (r->n_recomputed > 0)
+        text_printf(out,
+                    "memory   %d module%s keep their inputs only and run forward again in "
+                    "backward\n",
+                    r->n_recomputed, r->n_recomputed == 1 ? "" : "s");
     text_printf(out, "batch    %lld samples = %lld a micro-batch of all ranks x %lld accumulated",
                 (long long)(b->micro_global * b->accumulation), (long long)b->micro_global,
                 (long long)b->accumulation);

@@ -82,9 +82,26 @@ static int alloc_all(struct engine *e)
     return ERR_OK;
 }
 
+void engine_take_scale(struct engine *e, const struct loss_scale *scale)
+{
+    double fixed = e->run->conf.strategy.scale.loss_scale;
+    e->scale = *scale;
+    e->has_scale = true; /* kept for a later run, even where this one computes in another dtype */
+    if (fixed > 0)
+        e->scale.scale = fixed;
+}
+
+/* What the loss of the step in hand is multiplied by. */
+static double scale_now(const struct engine *e)
+{
+    return e->run->shard.compute == DTYPE_F16 ? e->scale.scale : 1;
+}
+
 static int first_weights(struct engine *e)
 {
     struct run *r = e->run;
+    e->scale = loss_scale_first(&r->conf.strategy.scale);
+    e->has_scale = r->shard.compute == DTYPE_F16;
     if (r->from)
         return r->purpose == RUN_TRAIN ? save_load(e, r->from) : save_load_weights(e, r->from);
     shard_init(e->shard, (uint64_t)r->conf.model.seed);
@@ -208,7 +225,7 @@ static const struct batch *micro_batch(struct engine *e, const struct window *w,
 static struct pass micro_pass(struct engine *e, const struct window *w)
 {
     struct pass p = engine_pass(e, true, w->step);
-    p.loss_scale = w->n_valid > 0 ? (float)(1.0 / (double)w->n_valid) : 0;
+    p.loss_scale = w->n_valid > 0 ? (float)(scale_now(e) / (double)w->n_valid) : 0;
     p.batch = &e->train.batch;
     return p;
 }
@@ -258,36 +275,28 @@ static int find_nan(struct engine *e, const struct window *w, double loss)
 static int diverged(struct engine *e, const struct window *w, double loss)
 {
     TRY_ALL(e->run->comm, find_nan(e, w, loss));
+    if (e->has_scale)
+        FAIL(ERR_DIVERGED, "step %lld: the gradient overflows at the smallest loss scale, %g",
+             (long long)w->step, e->scale.scale);
     FAIL(ERR_DIVERGED,
          "step %lld: the gradient is not finite although every layer's output is (loss %g): "
          "lower lr or set strategy.gradient_clipping",
          (long long)w->step, loss);
 }
 
-int engine_step(struct engine *e, const struct window *w, struct step_report *out)
+/* A step whose gradient or loss is not finite.  In fp16 the scale may be to blame. */
+static int overflowed(struct engine *e, const struct window *w, double loss)
 {
-    const struct run_conf *c = &e->run->conf;
-    bool finite;
-    trace_begin(e->trace, TRACE_COMPUTE, "gradient norm", NULL);
-    double norm = shard_grad_norm(e->shard, &finite), sum = e->loss_sum;
-    trace_end(e->trace, TRACE_COMPUTE);
-    comm_sum_f64(e->run->comm, &sum, 1);
-    double loss = w->n_valid > 0 ? sum / (double)w->n_valid : 0;
-    if (!finite || !isfinite(loss))
+    if (e->run->shard.compute != DTYPE_F16)
         return diverged(e, w, loss);
-    double clip = c->strategy.gradient_clipping;
-    double lr = schedule_lr(&c->schedule, c->optim.lr, w->step, e->run->batching.total_steps);
-    struct optim_step st = {
-        .t = w->step,
-        .lr = lr,
-        .weight_decay = c->optim.weight_decay,
-        .grad_scale = clip > 0 ? (float)fmin(1, clip / (norm + 1e-6)) : 1, /* torch's */
-    };
-    trace_begin(e->trace, TRACE_COMPUTE, "optimizer", c->optim_ops->name);
-    const struct groups_base base = {&c->optim, &c->schedule, e->run->batching.total_steps};
-    groups_step(&c->groups, &e->run->model->table, &base, &st, e->row_step);
-    shard_update(e->shard, c->optim_ops, c->optim_own, e->row_step);
-    trace_end(e->trace, TRACE_COMPUTE);
+    if (loss_scale_update(&e->scale, &e->run->conf.strategy.scale, true) != ERR_OK)
+        return diverged(e, w, loss);
+    e->skipped++;
+    return ERR_OK;
+}
+
+static void count_step(struct engine *e, const struct window *w)
+{
     e->step = w->step;
     e->samples += w->n;
     e->tokens += w->n_valid;
@@ -296,7 +305,49 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
         e->index = 0;
         e->epoch++;
     }
-    *out = (struct step_report){.loss = loss, .lr = lr, .grad_norm = norm};
+}
+
+static void update(struct engine *e, int64_t t, double lr, double norm, double scale)
+{
+    const struct run_conf *c = &e->run->conf;
+    double clip = c->strategy.gradient_clipping;
+    double keep = clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1; /* torch's */
+    struct optim_step st = {
+        .t = t,
+        .lr = lr,
+        .weight_decay = c->optim.weight_decay,
+        .grad_scale = (float)(keep / scale),
+    };
+    trace_begin(e->trace, TRACE_COMPUTE, "optimizer", c->optim_ops->name);
+    const struct groups_base base = {&c->optim, &c->schedule, e->run->batching.total_steps};
+    groups_step(&c->groups, &e->run->model->table, &base, &st, e->row_step);
+    shard_update(e->shard, c->optim_ops, c->optim_own, e->row_step);
+    trace_end(e->trace, TRACE_COMPUTE);
+}
+
+int engine_step(struct engine *e, const struct window *w, struct step_report *out)
+{
+    const struct run_conf *c = &e->run->conf;
+    double scale = scale_now(e);
+    bool finite;
+    trace_begin(e->trace, TRACE_COMPUTE, "gradient norm", NULL);
+    double norm = shard_grad_norm(e->shard, &finite), sum = e->loss_sum;
+    trace_end(e->trace, TRACE_COMPUTE);
+    comm_sum_f64(e->run->comm, &sum, 1);
+    double loss = w->n_valid > 0 ? sum / (double)w->n_valid : 0;
+    int64_t t = w->step - e->skipped; /* skipped steps count neither for the rate nor for moments */
+    double lr = schedule_lr(&c->schedule, c->optim.lr, t, e->run->batching.total_steps);
+    *out = (struct step_report){
+        .loss = loss, .lr = lr, .grad_norm = norm / scale, .loss_scale = scale};
+    out->skipped = !finite || !isfinite(loss);
+    if (out->skipped) {
+        TRY(overflowed(e, w, loss));
+    } else {
+        update(e, t, lr, out->grad_norm, scale);
+        if (c->strategy.mixed_precision == PRECISION_FP16)
+            TRY(loss_scale_update(&e->scale, &c->strategy.scale, false));
+    }
+    count_step(e, w);
     return ERR_OK;
 }
 

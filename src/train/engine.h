@@ -16,7 +16,9 @@ struct window {
 };
 
 struct step_report {
-    double loss, lr, grad_norm;
+    double loss, lr, grad_norm; /* grad_norm: of the gradient without its loss scale */
+    double loss_scale;          /* that the step was computed with; 1 unless fp16 */
+    bool skipped;               /* the gradient overflowed: nothing was changed but the counters */
 };
 
 struct eval_report {
@@ -39,8 +41,11 @@ struct engine {
     struct feed train, eval;
     /* counters: all of them are in the checkpoint */
     int64_t step, epoch, index, samples, tokens;
-    struct stop stop;    /* this rank's wish to stop */
-    struct trace *trace; /* owned; NULL unless the job profiles */
+    int64_t skipped;         /* steps without an update */
+    struct loss_scale scale; /* fp16: of the next step */
+    bool has_scale;          /* else it is not used */
+    struct stop stop;        /* this rank's wish to stop */
+    struct trace *trace;     /* owned; NULL unless the job profiles */
     /* of the step in hand */
     double loss_sum;
     int64_t last_begin, last_n; /* this rank's latest micro-batch, for the report on a NaN */
@@ -61,9 +66,14 @@ void engine_draw(struct engine *e, struct window *w);
 void engine_forward(struct engine *e, const struct window *w, int64_t i);
 void engine_backward(struct engine *e, const struct window *w, int64_t i);
 
-/* Norm, clipping, update; counts the step.  ERR_DIVERGED, with the layer where it began, before
- * any weight is changed.  Collective on run->comm. */
+/* Norm, clipping, update; counts the step.  In fp16 a step whose gradient overflows is skipped: it
+ * leaves weights, moments and the schedule as they are.  ERR_DIVERGED, with the layer where it
+ * began, before any weight is changed; in fp16 only at the smallest loss scale.
+ * Collective on run->comm. */
 int engine_step(struct engine *e, const struct window *w, struct step_report *out);
+
+/* Go on with a checkpoint's loss scale; a fixed one stays what the job says.  Local. */
+void engine_take_scale(struct engine *e, const struct loss_scale *scale);
 
 /* Loss on the evaluation samples, at most n_batches micro-batches of all ranks (0: all).
  * Collective on run->comm. */

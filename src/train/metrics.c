@@ -62,16 +62,18 @@ void metrics_close(struct metrics *m)
 
 static void say_progress(struct metrics *m, const struct engine *e, const struct step_report *s)
 {
-    char eta[32], out[256];
+    char eta[32], out[256], scale[32] = "";
+    if (e->run->shard.compute == DTYPE_F16)
+        snprintf(scale, sizeof scale, "  scale %g", s->loss_scale);
     double now = clock_now_s(), dt = now - m->last_s;
     int64_t n_steps = e->step - m->last_step, total = e->run->batching.total_steps;
     double rate = dt > 0 ? (double)(e->tokens - m->last_tokens) / dt : 0;
     m->step_s = n_steps > 0 ? dt / (double)n_steps : m->step_s;
     bool words = e->run->model->shape.kind == SAMPLE_TOKENS;
     double a_step = (now - m->start_s) / (double)(e->step - m->first_step);
-    snprintf(out, sizeof out, "step %*lld/%lld  loss %.4f  lr %.2e  norm %.3f  %.*f %s/s  ETA %s",
-             (int)snprintf(NULL, 0, "%lld", (long long)total), (long long)e->step,
-             (long long)total, s->loss, s->lr, s->grad_norm, rate < 100 ? 1 : 0, rate,
+    snprintf(out, sizeof out, "step %*lld/%lld  loss %.4f  lr %.2e  norm %.3f%s  %.*f %s/s  ETA %s",
+             (int)snprintf(NULL, 0, "%lld", (long long)total), (long long)e->step, (long long)total,
+             s->loss, s->lr, s->grad_norm, scale, rate < 100 ? 1 : 0, rate,
              words ? "tokens" : "targets", text_duration(eta, a_step * (double)(total - e->step)));
     if (m->terminal)
         printf("\r\033[K%s", out);
@@ -97,6 +99,15 @@ static void say_eval(struct metrics *m, const struct engine *e, const struct eva
     fflush(stdout);
 }
 
+/* JSON has no word for what is not finite. */
+static void print_number(struct text *t, const char *key, double v)
+{
+    if (isfinite(v))
+        text_printf(t, "\"%s\":%.17g,", key, v);
+    else
+        text_printf(t, "\"%s\":null,", key);
+}
+
 static bool due(const struct metrics *m, const struct engine *e)
 {
     int64_t every = e->run->conf.main.log_every;
@@ -110,11 +121,16 @@ int metrics_step(struct metrics *m, const struct engine *e, const struct step_re
     if (e->run->comm->rank != 0)
         return ERR_OK;
     struct text t = {0};
-    text_printf(&t,
-                "{\"step\":%lld,\"loss\":%.17g,\"lr\":%.17g,\"grad_norm\":%.17g,\"epoch\":%lld,"
-                "\"samples\":%lld,\"tokens\":%lld,\"time_s\":%.3f",
-                (long long)e->step, s->loss, s->lr, s->grad_norm, (long long)e->epoch,
-                (long long)e->samples, (long long)e->tokens, clock_now_s() - m->start_s);
+    text_printf(&t, "{\"step\":%lld,", (long long)e->step);
+    print_number(&t, "loss", s->loss);
+    print_number(&t, "lr", s->lr);
+    print_number(&t, "grad_norm", s->grad_norm);
+    text_printf(&t, "\"epoch\":%lld,\"samples\":%lld,\"tokens\":%lld,\"time_s\":%.3f",
+                (long long)e->epoch, (long long)e->samples, (long long)e->tokens,
+                clock_now_s() - m->start_s);
+    if (e->run->shard.compute == DTYPE_F16)
+        text_printf(&t, ",\"loss_scale\":%.17g,\"skipped\":%s", s->loss_scale,
+                    s->skipped ? "true" : "false");
     if (v && !isnan(v->loss))
         text_printf(&t, ",\"eval_loss\":%.17g", v->loss);
     if (v && !isnan(v->accuracy))
@@ -123,6 +139,10 @@ int metrics_step(struct metrics *m, const struct engine *e, const struct step_re
     int rc = file_pwrite_fd(m->fd, m->path, t.s, t.n_bytes, m->n_bytes);
     m->n_bytes += (int64_t)t.n_bytes;
     text_clear(&t);
+    if (s->skipped)
+        metrics_say(m, e->run->comm,
+                    "step %lld: the gradient overflows at loss scale %g, no update; next %g",
+                    (long long)e->step, s->loss_scale, e->scale.scale);
     if (due(m, e))
         say_progress(m, e, s);
     if (v && v->n_valid > 0)

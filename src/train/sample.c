@@ -2,6 +2,7 @@
 #include "train/sample.h"
 
 #include "base/hash.h"
+#include "tensor/half.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,15 +82,10 @@ static void fetch_logits(struct engine *e, const void *dev_logits, int64_t V, fl
                          float *logits)
 {
     enum dtype compute = e->run->shard.compute;
-    REQUIRE(compute == DTYPE_F32 || compute == DTYPE_BF16);
     void *to = compute == DTYPE_F32 ? logits : room;
     e->dev->mem->to_host(&e->stream, to, dev_logits, (size_t)V * dtype_bytes(compute));
-    for (int64_t i = 0; i < V && compute == DTYPE_BF16; i++) {
-        uint16_t half;
-        memcpy(&half, (const char *)room + (size_t)i * sizeof half, sizeof half);
-        uint32_t bits = (uint32_t)half << 16;
-        memcpy(&logits[i], &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < V && compute != DTYPE_F32; i++)
+        logits[i] = half_widen(compute, ((const uint16_t *)to)[i]);
 }
 
 /* ids has room for padding behind its n tokens. */

@@ -10,10 +10,18 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
     text_printf(t,
                 "{\"step\":%lld,\"epoch\":%lld,\"index\":%lld,\"samples\":%lld,\"tokens\":%lld,"
                 "\"metrics_bytes\":%lld,\"micro_global\":%lld,\"accumulation\":%lld,\"world\":%d,"
-                "\"seed\":%lld,\"run_id\":",
+                "\"seed\":%lld,\"skipped\":",
                 (long long)e->step, (long long)e->epoch, (long long)e->index, (long long)e->samples,
                 (long long)e->tokens, (long long)metrics_bytes, (long long)r->batching.micro_global,
                 (long long)r->batching.accumulation, r->comm->size, (long long)r->conf.model.seed);
+    if (e->has_scale)
+        text_printf(t,
+                    "%lld,\"loss_scale\":{\"scale\":%.17g,\"iter\":%lld,\"last_overflow\":%lld,"
+                    "\"hysteresis\":%lld},\"run_id\":",
+                    (long long)e->skipped, e->scale.scale, (long long)e->scale.iter,
+                    (long long)e->scale.last_overflow, (long long)e->scale.hysteresis);
+    else
+        text_printf(t, "%lld,\"run_id\":", (long long)e->skipped);
     text_json_string(t, run_id);
     text_printf(t, ",\"name\":");
     text_json_string(t, r->conf.main.name);
@@ -102,6 +110,9 @@ int save_load(struct engine *e, const struct ckpt *k)
     e->index = p->index;
     e->samples = p->samples;
     e->tokens = p->tokens;
+    e->skipped = p->skipped;
+    if (p->has_scale)
+        engine_take_scale(e, &p->scale);
     if (e->index >= e->run->batching.n_samples) {
         e->index = 0;
         e->epoch++;

@@ -26,16 +26,28 @@ static const struct opt job_opts[] = {
     {.type = OPT_END},
 };
 
-static const char *const type_words[] = {"auto", "NO",        "MULTI_CPU",
-                                         "FSDP", "DEEPSPEED", NULL};
-static const char *const precision_words[] = {"no", "bf16", NULL};
+static const char *const type_words[] = {"auto", "NO", "MULTI_CPU", "FSDP", "DEEPSPEED", NULL};
+static const char *const precision_words[] = {"no", "bf16", "fp16", NULL};
 
 static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, distributed_type, "auto", type_words,
          "NO: one rank; MULTI_CPU: DDP; FSDP, DEEPSPEED: as their plugin says; auto: the plugin's "
          "family if one is named, else NO at one rank, MULTI_CPU at several"),
     ENUM(strategy_conf, mixed_precision, "no", precision_words,
-         "compute dtype; no: fp32; bf16: with fp32 master weights and sums"),
+         "compute dtype; no: fp32; bf16, fp16: with fp32 master weights and sums; fp16 scales the "
+         "loss"),
+    F64_KEY("fp16.loss_scale", strategy_conf, scale.loss_scale, "0", 0, 0x1p64,
+            "mixed_precision = fp16: a fixed loss scale; 0: dynamic"),
+    I64_KEY("fp16.initial_scale_power", strategy_conf, scale.initial_scale_power, "16", 0, 64,
+            "the dynamic scale begins as 2 to this power"),
+    I64_KEY("fp16.loss_scale_window", strategy_conf, scale.loss_scale_window, "1000", 1, 1e15,
+            "steps without an overflow until the scale doubles"),
+    I64_KEY("fp16.hysteresis", strategy_conf, scale.hysteresis, "2", 1, 1e9,
+            "overflows until the scale halves"),
+    BOOL_KEY("fp16.consecutive_hysteresis", strategy_conf, scale.consecutive_hysteresis, "false",
+             "these overflows must follow each other"),
+    F64_KEY("fp16.min_loss_scale", strategy_conf, scale.min_loss_scale, "1", 0x1p-24, 0x1p64,
+            "smallest dynamic scale; an overflow there ends the run with status 5"),
     STR(strategy_conf, plugin, NULL, "name of the [plugin.NAME] to use"),
     I64_AUTO(strategy_conf, num_processes, "auto", 1, 1e6,
              "ranks that must have been started; auto: any number"),
@@ -45,6 +57,16 @@ static const struct opt strategy_opts[] = {
     F64(strategy_conf, gradient_clipping, "0", 0, 1e9, "largest global gradient norm; 0: no limit"),
     BOOL(strategy_conf, sync_each_batch, "false",
          "sum gradients over the ranks at every micro-batch instead of once a step"),
+    {.name = "activation_checkpointing",
+     .aliases = "gradient_checkpointing",
+     .type = OPT_BOOL,
+     .offset = offsetof(struct strategy_conf, activation_checkpointing),
+     .dflt = "false",
+     .help = "keep the inputs of blocks only, and compute the rest again in backward"},
+    STRS(strategy_conf, activation_checkpointing_classes, NULL,
+         "class names of what is computed again; without it the model's own block"),
+    I64(strategy_conf, activation_checkpointing_every, "1", 1, 1e6,
+        "1: all of these, 2: every second one, …"),
     {.type = OPT_END},
 };
 

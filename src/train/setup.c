@@ -1,10 +1,23 @@
 /* Preflight: open data, build the model, plan it, count steps. */
 #include "train/setup.h"
 
+#include "parallel/recompute.h"
 #include "train/init.h"
+#include "train/precision.h"
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
+
+static int read_scale(const struct json *s, struct resume_point *p)
+{
+    if (!s)
+        return ERR_OK;
+    p->has_scale = true;
+    TRY(json_get_f64(s, "scale", &p->scale.scale));
+    TRY(json_get_i64(s, "iter", &p->scale.iter));
+    TRY(json_get_i64(s, "last_overflow", &p->scale.last_overflow));
+    return json_get_i64(s, "hysteresis", &p->scale.hysteresis);
+}
 
 static int read_resume(struct run *r)
 {
@@ -21,7 +34,12 @@ static int read_resume(struct run *r)
     TRY(json_get_i64(m, "micro_global", &p->micro_global));
     TRY(json_get_i64(m, "world", &p->world));
     TRY(json_get_string(m, "run_id", &p->run_id));
-    if (p->step < 0 || p->epoch < 0 || p->index < 0 || p->micro_global < 1 || p->world < 1)
+    if (json_get(m, "skipped"))
+        TRY(json_get_i64(m, "skipped", &p->skipped));
+    TRY(read_scale(json_get(m, "loss_scale"), p));
+    bool scale_bad = p->has_scale && !(p->scale.scale > 0 && isfinite(p->scale.scale));
+    if (scale_bad || p->skipped < 0 || p->skipped > p->step || p->step < 0 || p->epoch < 0 ||
+        p->index < 0 || p->micro_global < 1 || p->world < 1)
         FAIL(ERR_DATA, "%s: the manifest's counters are out of range", ckpt_dir(r->from));
     return ERR_OK;
 }
@@ -196,6 +214,25 @@ static int match_checkpoint(struct run *r)
     return ERR_OK;
 }
 
+/* Activation checkpointing.  A model that only evaluates keeps nothing anyway. */
+static int mark_recomputed(struct run *r)
+{
+    const struct strategy_conf *s = &r->conf.strategy;
+    const struct opt_strs *names = &s->activation_checkpointing_classes;
+    const char **classes = arena_alloc(r->arena, sizeof *classes * (size_t)(names->n + 1));
+    if (names->n > 0)
+        memcpy(classes, names->v, sizeof *classes * (size_t)names->n);
+    const struct recompute how = {.on = s->activation_checkpointing && r->purpose == RUN_TRAIN,
+                                  .classes = names->n > 0 ? classes : NULL,
+                                  .every = s->activation_checkpointing_every};
+    int rc = recompute_mark(r->model, &how, &r->n_recomputed);
+    return rc == ERR_OK ? rc
+                        : job_error(r->conf.job, "strategy", NULL,
+                                    names->n > 0 ? "activation_checkpointing_classes"
+                                                 : "activation_checkpointing",
+                                    "%s", err_text());
+}
+
 int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int plan_ranks,
               struct ckpt *from, struct arena *a, struct run *r)
 {
@@ -211,14 +248,14 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
     TRY(strategy_fit(&r->conf, r->model, &r->strategy));
+    TRY(mark_recomputed(r));
     r->plan = plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
     if (purpose == RUN_TRAIN)
         r->shard = (struct shard_conf){.reduce_bucket = r->strategy.reduce_bucket,
                                        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&
                                                           r->batching.accumulation > 1};
-    if (r->conf.strategy.mixed_precision == PRECISION_BF16)
-        r->shard.compute = DTYPE_BF16;
+    r->shard.compute = precision_compute(&r->conf.strategy);
     TRY(init_open(r));
     return match_checkpoint(r);
 }

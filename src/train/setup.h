@@ -21,6 +21,9 @@ struct batching {
 struct resume_point {
     int64_t step, epoch, index; /* index: place in the epoch of the next sample */
     int64_t samples, tokens;    /* seen so far */
+    int64_t skipped;            /* steps without an update: the gradient overflowed */
+    bool has_scale;
+    struct loss_scale scale;
     int64_t metrics_bytes;
     int64_t micro_global; /* 0: none */
     int64_t world;
@@ -45,6 +48,7 @@ struct run {
     struct init *init; /* owned: what the first weights come from, or NULL (train/init.h) */
     struct resume_point resume;
     struct shard_conf shard;
+    int n_recomputed; /* modules that run forward again in backward */
 };
 
 /* Where evaluation samples come from. */

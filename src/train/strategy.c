@@ -1,6 +1,7 @@
 /* From the job's strategy and plugin to a row of the strategy table; what rests is said. */
 #include "train/strategy.h"
 
+#include "train/precision.h"
 #include <stdio.h>
 
 static int check_ranks(const struct run_conf *c, int n_ranks, int node_size)
@@ -92,6 +93,7 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
             text_printf(out, "note: [%s] rests: the strategy is %s%s%s\n", section, s->policy->name,
                         s->plugin && *s->plugin ? " of plugin." : "", s->plugin ? s->plugin : "");
     }
+    precision_notes(c, out);
     note_unused(c->job, "data", c->data.name, c->eval_data.name, out);
     note_unused(c->job, "optimizer", c->optim_name, NULL, out);
     note_unused(c->job, "scheduler", c->schedule_name, NULL, out);

@@ -68,6 +68,11 @@ job; train "heads that do not divide the width" 2 "n_head" model.n_head=3
 job; train "a wrong enum" 2 "SGD" optimizer.type=Sdg
 job; train "a dtype that does not exist yet" 2 "mixed_precision" strategy.mixed_precision=fp8
 job; train "a strategy that does not exist yet" 2 "distributed_type" strategy.distributed_type=TPU
+job; train "activation checkpointing of a class that the model has not" 2 "its classes are GPT2" \
+    strategy.activation_checkpointing=true strategy.activation_checkpointing_classes=Blok
+job; train "activation checkpointing of what keeps nothing" 2 "nothing to run again" \
+    strategy.activation_checkpointing=true strategy.activation_checkpointing_classes=LayerNorm
+job; train "a smallest loss scale of 0" 2 "fp16.min_loss_scale = 0" strategy.fp16.min_loss_scale=0
 job; train "num_processes on one rank" 2 "mpirun -n 4" strategy.num_processes=4
 job; train "num_processes on one rank names srun" 2 "srun --mpi=pmix" strategy.num_processes=4
 job; train "num_machines on one node" 2 "1 node was started" strategy.num_machines=2

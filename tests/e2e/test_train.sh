@@ -122,6 +122,21 @@ train 2 job.time_limit=1 job.max_steps=100000 checkpoint.every_steps=0 eval.ever
 [ -L "$T/run/latest" ] && said "the time limit"
 ok $? "the time limit saves too"
 
+# fp16, from a scale that no half holds
+rm -rf "$T/run"
+train 2 strategy.mixed_precision=fp16 strategy.fp16.initial_scale_power=40 \
+    strategy.fp16.hysteresis=1 strategy.distributed_type=FSDP strategy.activation_checkpointing=true
+[ $status = 0 ] && said "scaled by 1.09951e+12 at first" && said "fp16 ones widened to fp32" &&
+    said "2 modules keep their inputs only" &&
+    said "step 1: the gradient overflows at loss scale 1.09951e+12, no update; next 5.49756e+11"
+ok $? "fp16 says its scale, and which steps it skips"
+grep -q '"step":1,.*"loss_scale":1099511627776,"skipped":true' "$T/run/metrics.jsonl" &&
+    grep -q '"step":30,.*"skipped":false' "$T/run/metrics.jsonl"
+ok $? "and so do the metrics"
+"$STRETTO" eval "$T/run" >"$T/.log" 2>&1 && said "step 30: loss" &&
+    "$STRETTO" generate "$T/run" --tokens 8 >"$T/.log" 2>&1
+ok $? "eval and generate compute in fp16"
+
 # profile
 rm -rf "$T/run"
 train 2 job.profile=true job.max_steps=6 strategy.distributed_type=FSDP

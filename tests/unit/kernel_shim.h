@@ -10,7 +10,8 @@
 
 static enum dtype test_dtype = DTYPE_F32;
 
-static inline uint16_t shim_narrow(float f)
+/* Not the program's own conversions, which are under test. */
+static inline uint16_t shim_narrow_bf16(float f)
 {
     if (isnan(f))
         return 0x7FC0;
@@ -21,8 +22,41 @@ static inline uint16_t shim_narrow(float f)
     return (uint16_t)(up + round_up);
 }
 
+/* By arithmetic: m 2^(e - 25), or m 2^-24 below the normal ones. */
+static inline float shim_widen_f16(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    float sign = h & 0x8000 ? -1.0f : 1.0f;
+    if (e == 31)
+        return m ? NAN : sign * INFINITY;
+    return sign * (e ? ldexpf((float)(1024 + m), e - 25) : ldexpf((float)m, -24));
+}
+
+/* Steps of 2^(e - 10), or of 2^-24; rint goes to the even neighbour. */
+static inline uint16_t shim_narrow_f16(float f)
+{
+    int e;
+    uint16_t sign = signbit(f) ? 0x8000 : 0;
+    if (isnan(f))
+        return 0x7E00;
+    float a = fabsf(f);
+    if (a >= 65520.0f)
+        return sign | 0x7C00;
+    frexpf(a, &e);
+    int step = a > 0 && e - 11 > -24 ? e - 11 : -24;
+    int n = (int)rintf(ldexpf(a, -step)); /* 2048: the next power of two, whose exponent is next */
+    return (uint16_t)(sign | (step == -24 ? n : (step + 24) * 1024 + n));
+}
+
+static inline uint16_t shim_narrow(float f)
+{
+    return test_dtype == DTYPE_F16 ? shim_narrow_f16(f) : shim_narrow_bf16(f);
+}
+
 static inline float shim_widen(uint16_t h)
 {
+    if (test_dtype == DTYPE_F16)
+        return shim_widen_f16(h);
     uint32_t u = (uint32_t)h << 16;
     float f;
     memcpy(&f, &u, sizeof f);
@@ -32,7 +66,7 @@ static inline float shim_widen(uint16_t h)
 /* x as the dtype under test holds it. */
 static inline float as_elem(float x)
 {
-    return test_dtype == DTYPE_BF16 ? shim_widen(shim_narrow(x)) : x;
+    return test_dtype == DTYPE_F32 ? x : shim_widen(shim_narrow(x));
 }
 
 enum { SHIM_LOANS = 8, SHIM_LINE = 32 };
@@ -84,7 +118,7 @@ static inline void shim_end(struct shim *z)
 }
 
 #define SHIM struct shim z = {0}
-#define REAL(s) device_kernels((s)->dev, DTYPE_BF16)
+#define REAL(s) device_kernels((s)->dev, test_dtype)
 #define IN(x, n) shim_in(&z, (x), (n))
 #define OUT(x, n) shim_out(&z, (x), (n))
 
@@ -224,7 +258,7 @@ static size_t shim_attention_scratch(const struct attention *a, int n_threads)
     struct device *d;
     size_t n = 0;
     if (device_open_cpu(1, 0, "plain", &d) == ERR_OK) { /* the same on every instruction set */
-        n = device_kernels(d, DTYPE_BF16)->attention_scratch(a, n_threads);
+        n = device_kernels(d, test_dtype)->attention_scratch(a, n_threads);
         device_close(&d);
     }
     return n;
@@ -336,13 +370,13 @@ static void shim_sgd(struct stream *s, float *p, float *momentum, const float *g
     shim_end(&z);
 }
 
-/* The bf16 table, taking fp32. */
+/* The table of the dtype under test, taking fp32. */
 static inline struct kernels shim_table(const struct device *d)
 {
     struct kernels k = {
 #define KERNEL(name, args) .name = shim_##name,
 #define KERNEL_SIZE(name, args) .name = shim_##name,
-#define KERNEL_F32(name, args) .name = device_kernels(d, DTYPE_BF16)->name,
+#define KERNEL_F32(name, args) .name = device_kernels(d, test_dtype)->name,
 #include "device/kernel_list.h"
 #undef KERNEL
 #undef KERNEL_SIZE

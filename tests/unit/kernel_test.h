@@ -58,13 +58,14 @@ static inline double distance(const float *got, const double *want, int64_t n)
     return worst / top;
 }
 
-/* bf16 holds 8 bits, so a rounding moves a value by at most 2^-8 of itself.  A kernel rounds its
- * result, and mostly something on the way there (what stands before an activation, the gradient
- * behind it, a saved y), which moves the result by at most as much: 2 / 256 of the largest value,
- * beside fp32's error.  Inputs are exact: noise() is rounded before the reference sees it. */
+/* bf16 holds 8 bits, so a rounding moves a value by at most 2^-8 of itself (fp16 11, and 2^-11).  A
+ * kernel rounds its result, and mostly something on the way there (what stands before an
+ * activation, the gradient behind it, a saved y), which moves the result by at most as much: 2 /
+ * 256 of the largest value (2 / 2048), beside fp32's error.  Inputs are exact: noise() is rounded
+ * before the reference sees it. */
 static inline double allowed(double fp32)
 {
-    return test_dtype == DTYPE_BF16 ? fp32 + 0x1p-7 : fp32;
+    return test_dtype == DTYPE_F32 ? fp32 : fp32 + (test_dtype == DTYPE_BF16 ? 0x1p-7 : 0x1p-10);
 }
 
 /* tol: what fp32 is allowed. */
@@ -92,7 +93,7 @@ static inline void one_device(const char *what, int isa, int n, bool plain,
             continue;
         struct kernels shim = shim_table(d);
         struct stream s = {.dev = d};
-        s.k = test_dtype == DTYPE_BF16 ? &shim : device_kernels(d, DTYPE_F32);
+        s.k = test_dtype != DTYPE_F32 ? &shim : device_kernels(d, DTYPE_F32);
         f(&s);
         device_close(&d);
     }
@@ -103,8 +104,9 @@ static inline void one_device(const char *what, int isa, int n, bool plain,
 static inline void on_every_device(const char *what, void (*f)(struct stream *s))
 {
     int best = device_isa_best();
-    for (int t = 0; t < 2; t++) {
-        test_dtype = t ? DTYPE_BF16 : DTYPE_F32;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int t = 0; t < 3; t++) {
+        test_dtype = dtypes[t];
         for (int n = 1; n <= 2; n++) {
             one_device(what, best, n, false, f);
             for (int isa = best; isa >= 0; isa--)

@@ -4,6 +4,7 @@
 /* RUN: -n 1 ONEDNN_MAX_CPU_ISA=AVX2 */
 #include "../check.h"
 #include "device/cpu/cpu.h"
+#include "tensor/half.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -97,25 +98,19 @@ static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK(state == NULL);
 }
 
-static float bf16(float f)
+static enum dtype dtype_of(const struct gemm *g)
 {
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    u &= 0xFFFF0000u;
-    memcpy(&f, &u, sizeof f);
-    return f;
+    return g->f16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
-/* n values that bf16 holds, as floats; and as bf16. */
-static float *bf16_noise(int64_t n, uint16_t **out)
+/* n values that the dtype holds, as floats; and as such. */
+static float *half_noise(const struct gemm *g, int64_t n, uint16_t **out)
 {
     float *p = noise_array(n);
     *out = malloc((size_t)n * sizeof **out);
     for (int64_t i = 0; i < n; i++) {
-        p[i] = bf16(p[i]);
-        uint32_t u;
-        memcpy(&u, p + i, sizeof u);
-        (*out)[i] = (uint16_t)(u >> 16);
+        (*out)[i] = half_narrow(dtype_of(g), p[i]);
+        p[i] = half_widen(dtype_of(g), (*out)[i]);
     }
     return p;
 }
@@ -124,20 +119,17 @@ static double got_value(const struct gemm *g, const void *C, int64_t at)
 {
     if (g->accumulate)
         return ((const float *)C)[at];
-    uint32_t u = (uint32_t)((const uint16_t *)C)[at] << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
+    return half_widen(dtype_of(g), ((const uint16_t *)C)[at]);
 }
 
-/* bf16 in, and out unless it accumulates: fp32's error of the sum, and a rounding (2^-8) of the
- * product and of the result, as oneDNN adds a bias behind some of its products. */
-static void bf16_product(struct device *d, struct gemm *g)
+/* bf16 or fp16 in, and out unless it accumulates: fp32's error of the sum, and a rounding (2^-8 or
+ * 2^-11) of the product and of the result, as oneDNN adds a bias behind some of its products. */
+static void half_product(struct device *d, struct gemm *g)
 {
     int64_t n = g->M * g->ldc;
     uint16_t *a, *b, *c, *v;
-    float *A = bf16_noise((g->a_trans ? g->K : g->M) * g->lda, &a), *C = bf16_noise(n, &c);
-    float *B = bf16_noise((g->b_trans ? g->N : g->K) * g->ldb, &b), *V = bf16_noise(g->N, &v);
+    float *A = half_noise(g, (g->a_trans ? g->K : g->M) * g->lda, &a), *C = half_noise(g, n, &c);
+    float *B = half_noise(g, (g->b_trans ? g->N : g->K) * g->ldb, &b), *V = half_noise(g, g->N, &v);
     double *want = expected(g, A, B, C);
     void *to = g->accumulate ? (void *)C : (void *)c;
     if (!g->accumulate)
@@ -146,7 +138,8 @@ static void bf16_product(struct device *d, struct gemm *g)
     for (int64_t i = 0; i < n; i++) {
         double w = want[i] + (g->bias && i % g->ldc < g->N ? (double)V[i % g->ldc] : 0.0);
         double e = fabs(got_value(g, to, i) - w);
-        double round = g->accumulate ? 0.0 : 0x1p-8 * (fabs(w) + fabs(want[i]));
+        double u = g->f16 ? 0x1p-11 : 0x1p-8;
+        double round = g->accumulate ? 0.0 : u * (fabs(w) + fabs(want[i]));
         check_that(e <= round + 4e-6 * sqrt((double)g->K), __FILE__, __LINE__,
                    "M %d N %d K %d at %d: error %g of %g", (int)g->M, (int)g->N, (int)g->K, (int)i,
                    e, w);
@@ -154,7 +147,7 @@ static void bf16_product(struct device *d, struct gemm *g)
     free(A), free(B), free(C), free(V), free(a), free(b), free(c), free(v), free(want);
 }
 
-static void all_bf16(const struct matmul_ops *ops, int isa, int n_threads)
+static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
 {
     struct device *d;
     int rc = device_open_cpu(n_threads, isa, ops->name, &d);
@@ -167,10 +160,12 @@ static void all_bf16(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK_HAS(device_describe(d, line, sizeof line), native ? "native" : "widened");
     static const int64_t large[][3] = {{258, 13, 1050}, {11, 514, 40}};
     int64_t n_small = sizeof shapes / sizeof *shapes;
+    int n_bits = strcmp(ops->name, "plain") == 0 ? 32 : 16; /* fp16 is widened around any library */
     for (int64_t i = 0; i < n_small + 2; i++)
-        for (int bits = 0; bits < 16; bits++) {
+        for (int bits = 0; bits < n_bits; bits++) {
             const int64_t *z = i < n_small ? shapes[i] : large[i - n_small];
-            struct gemm g = {.M = z[0], .N = z[1], .K = z[2], .bf16 = true};
+            struct gemm g = {.M = z[0], .N = z[1], .K = z[2], .f16 = bits & 16};
+            g.bf16 = !g.f16;
             g.a_trans = bits & 1;
             g.b_trans = bits & 2;
             g.accumulate = bits & 4;
@@ -178,7 +173,7 @@ static void all_bf16(const struct matmul_ops *ops, int isa, int n_threads)
             g.lda = (g.a_trans ? g.M : g.K) + more;
             g.ldb = (g.b_trans ? g.K : g.N) + more;
             g.ldc = g.N + more;
-            bf16_product(d, &g);
+            half_product(d, &g);
         }
     CHECK(device_matmul_bytes(d) > 0 || native || strcmp(ops->name, "plain") != 0);
     device_close(&d);
@@ -241,10 +236,10 @@ int main(void)
                          matmul_list[i]->name, device_isa_name(isa), n);
                 TEST (name)
                     CHECK(in_child(matmul_list[i], isa, n, all_shapes));
-                snprintf(name, sizeof name, "%s, %s, %d threads: bf16", matmul_list[i]->name,
-                         device_isa_name(isa), n);
+                snprintf(name, sizeof name, "%s, %s, %d threads: bf16 and fp16",
+                         matmul_list[i]->name, device_isa_name(isa), n);
                 TEST (name)
-                    CHECK(in_child(matmul_list[i], isa, n, all_bf16));
+                    CHECK(in_child(matmul_list[i], isa, n, all_halves));
             }
     TEST ("plain: rows have the same bits alone, together and on two threads")
         for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)

@@ -1,5 +1,5 @@
 /* Every strategy is bitwise DDP: losses, norms, weights and moments, whatever is sharded, however
- * the model is wrapped, in fp32 and bf16, with clipping on.
+ * the model is wrapped, in fp32, bf16 and fp16, with clipping on.
  * RUN: -n 1
  * RUN: -n 2
  * RUN: -n 3
@@ -187,6 +187,8 @@ int main(void)
     compare(c, &llama_groups, "llama, groups, some frozen");
     compare(c, &llama, "llama, 2 micro-batches");
     compare(c, &llama_bf16, "llama, bf16");
+    const struct variant gpt_fp16 = {"gpt2", "dropout = 0.1\n", 2, "fp16"};
+    compare(c, &gpt_fp16, "gpt2, fp16, 2 micro-batches");
     test_against_one(c);
     int rc = check_done();
     comm_close(&c);

@@ -179,11 +179,12 @@ int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **
     if (!build || isa > device_isa_best())
         FAIL(ERR_RESOURCE, "instruction set %s does not run here: at most %s does",
              device_isa_name(isa), device_isa_name(device_isa_best()));
-    const char *missing = kernels_missing(build->f32);
-    if (!missing)
-        missing = kernels_missing(build->bf16);
-    if (missing)
-        FAIL(ERR_INTERNAL, "the %s kernels lack %s", device_isa_name(isa), missing);
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        const char *missing = build->table[t] ? kernels_missing(build->table[t]) : NULL;
+        if (missing)
+            FAIL(ERR_INTERNAL, "the %s kernels of %s lack %s", device_isa_name(isa),
+                 dtype_name((enum dtype)t), missing);
+    }
     const struct matmul_ops *ops;
     TRY(find_matmul(matmul, &ops));
 
@@ -206,10 +207,11 @@ int device_open_cpu(int n_threads, int isa, const char *matmul, struct device **
     d->n_threads = n_threads;
     d->isa = isa;
     d->matmul = m;
-    d->f32 = build->f32;
-    d->bf16 = build->bf16;
-    kernels_make_null(&d->null_f32, build->f32);
-    kernels_make_null(&d->null_bf16, build->bf16);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (build->table[t]) {
+            d->table[t] = build->table[t];
+            kernels_make_null(&d->null_table[t], build->table[t]);
+        }
     *out = d;
     return ERR_OK;
 }

@@ -13,16 +13,17 @@ enum cpu_isa {
     CPU_ISA_AMX,
 };
 
-/* Rows between bf16 and fp32. */
+/* Rows between bf16, or fp16, and fp32. */
 struct cpu_rows {
     const void *from;
     void *to;
-    const void *bias; /* narrow: added first, bf16, or NULL */
+    const void *bias; /* narrow: added first, of the narrow dtype, or NULL */
+    bool f16;         /* else bf16 */
     int64_t rows, cols, from_ld, to_ld;
 };
 
 struct cpu_build {
-    const struct kernels *f32, *bf16;
+    const struct kernels *table[DTYPE_COUNT]; /* by compute dtype; NULL: none */
     /* The plain blocked product.  work: gemm_work(n_threads) bytes, aligned to 64. */
     void (*gemm)(const struct gemm *g, const float *A, const float *B, float *C, void *work,
                  int n_threads);
@@ -36,7 +37,8 @@ struct cpu_build {
 /* The build for an instruction set; NULL if this program has none.  Local. */
 const struct cpu_build *cpu_build(int isa);
 
-/* A product by the device's matmul table, with what that cannot do itself: bias, bf16.  Local. */
+/* A product by the device's matmul table, with what that cannot do itself: bias, bf16,
+ * fp16.  Local. */
 void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C);
 
 /* The matrix products that were built in, best first, NULL at the end. */

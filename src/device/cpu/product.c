@@ -1,5 +1,6 @@
-/* Products as kernels want them: what a library cannot do is done around it.  Without products of
- * bf16, tiles of both sides are widened and multiplied in fp32, and rounded once at the end. */
+/* Products as kernels want them: what a library cannot do is done around it.  For fp16, and for
+ * bf16 without products of it, tiles of both sides are widened and multiplied in fp32, and rounded
+ * once at the end. */
 #include "device/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static void widen(const struct widening *w, const struct cpu_rows *tile)
 {
     struct cpu_rows r = *tile;
     r.to_ld = r.cols;
+    r.f16 = w->g->f16;
     w->build->widen(&r, w->dev->n_threads);
 }
 
@@ -72,6 +74,7 @@ static void run_widened(const struct widening *w)
             struct cpu_rows r = {.from = w->c,
                                  .to = (uint16_t *)w->C + i0 * g->ldc + j0,
                                  .bias = bias ? bias + j0 : NULL,
+                                 .f16 = g->f16,
                                  .rows = t.M,
                                  .cols = t.N,
                                  .from_ld = t.N,
@@ -95,7 +98,7 @@ void cpu_product(struct device *dev, const struct gemm *g, const void *A, const 
     struct matmul *m = dev->matmul;
     const struct cpu_build *build = cpu_build(dev->isa);
     REQUIRE(!g->bias || !g->accumulate);
-    if (g->bf16 && !device_native_bf16(dev)) {
+    if (g->f16 || (g->bf16 && !device_native_bf16(dev))) {
         float *a = tiles(m), *b = a + A_FLOATS, *c = b + B_FLOATS;
         struct widening w = {dev, build, g, A, B, C, a, b, c};
         run_widened(&w);

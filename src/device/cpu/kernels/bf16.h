@@ -1,28 +1,10 @@
-/* Private to kernels/: bfloat16, the upper half of a float, alone and in vectors. */
+/* Private to kernels/: vectors of bfloat16; tensor/half.h has it alone. */
 #pragma once
 #include "device/cpu/kernels/vec.h"
+#include "tensor/half.h"
 
 typedef uint16_t vh __attribute__((vector_size(2 * VL)));
 typedef uint32_t vw __attribute__((vector_size(4 * VL)));
-
-static inline float bf16_widen(uint16_t x)
-{
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* To nearest, ties to even.  Rounding up may carry a NaN to infinity or beyond, so those are cut,
- * with the quiet bit set. */
-static inline uint16_t bf16_narrow(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    uint32_t up = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-    uint32_t nan = (u >> 16) | 0x40u;
-    return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : up);
-}
 
 /* Compilers widen a whole vector by halves. */
 static inline vf bf16_load(const uint16_t *p)

@@ -1,5 +1,5 @@
-/* Private to kernels/: the compute dtype of a build, -DKERNEL_DTYPE=f32 or bf16.  elem is what a
- * void * in kernel_list.h points to; arithmetic is fp32 between get and put.  bf16 is rounded to
+/* Private to kernels/: the compute dtype of a build, -DKERNEL_DTYPE=f32, bf16 or f16.  elem is what
+ * a void * in kernel_list.h points to; arithmetic is fp32 between get and put.  bf16 is rounded to
  * nearest even by integers in every build: AVX512_BF16's instruction takes tiny numbers for zero,
  * and the same source has to give the same bits. */
 #pragma once
@@ -18,7 +18,9 @@
 
 #define ELEM_IS_f32 0
 #define ELEM_IS_bf16 1
-#define ELEM_BF16 ISA_PASTE(ELEM_IS, KERNEL_DTYPE)
+#define ELEM_IS_f16 2
+#define ELEM_BF16 (ISA_PASTE(ELEM_IS, KERNEL_DTYPE) == ELEM_IS_bf16)
+#define ELEM_F16 (ISA_PASTE(ELEM_IS, KERNEL_DTYPE) == ELEM_IS_f16)
 
 #if ELEM_BF16
 #include "device/cpu/kernels/bf16.h"
@@ -26,6 +28,12 @@ typedef uint16_t elem;
 #define get(x) bf16_widen(x)
 #define put(x) bf16_narrow(x)
 #define elem_load(p) bf16_load(p)
+#elif ELEM_F16
+#include "device/cpu/kernels/f16.h"
+typedef uint16_t elem;
+#define get(x) f16_widen(x)
+#define put(x) f16_narrow(x)
+#define elem_load(p) f16_load(p)
 #else
 typedef float elem;
 #define get(x) (x)

@@ -13,6 +13,7 @@ static int64_t row_step(const struct linear *l)
 static void product(struct stream *s, struct gemm *g, const void *A, const void *B, void *C)
 {
     g->bf16 = ELEM_BF16;
+    g->f16 = ELEM_F16;
     if (g->M > 0 && g->N > 0)
         cpu_product(s->dev, g, A, B, C);
 }

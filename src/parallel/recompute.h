@@ -1,0 +1,15 @@
+/* Activation checkpointing: which modules keep their input only and run forward again in backward.
+ * Source: Chen et al. 2016, arXiv:1604.06174. */
+#pragma once
+#include "model/model.h"
+
+struct recompute {
+    bool on;
+    const char *const
+        *classes;  /* NULL-terminated, the family's aliases are known; NULL: its blocks */
+    int64_t every; /* 1: all of them, 2: every second one, …, in execution order */
+};
+
+/* Mark m's modules, those that a change of r no longer wants too; *n of them are marked.  ERR_USAGE
+ * lists the model's classes where one is unknown, or says why one cannot be run again.  Local. */
+int recompute_mark(const struct model *m, const struct recompute *r, int *n);
