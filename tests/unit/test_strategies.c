@@ -187,7 +187,7 @@ int main(void)
     compare(c, &llama_groups, "llama, groups, some frozen");
     compare(c, &llama, "llama, 2 micro-batches");
     compare(c, &llama_bf16, "llama, bf16");
-    const struct variant gpt_fp16 = {"gpt2", "dropout = 0.1\n", 2, "fp16"};
+    const struct variant gpt_fp16 = {"gpt2", "dropout = 0.1\n", 2, "fp16", ""};
     compare(c, &gpt_fp16, "gpt2, fp16, 2 micro-batches");
     test_against_one(c);
     int rc = check_done();
