@@ -24,11 +24,11 @@ void json_print(const struct json *j, struct text *out)
     for (const struct json *c = j->child; c; c = c->next) {
         if (c->key) {
             text_json_string(out, c->key);
-            text_printf(out, ": ");
+            text_printf(out, ":");
         }
         json_print(c, out);
         if (c->next)
-            text_printf(out, ", ");
+            text_printf(out, ",");
     }
     text_printf(out, j->type == JSON_ARRAY ? "]" : "}");
 }

@@ -21,7 +21,7 @@ static const struct {
     {"BOOL", 1, DTYPE_COUNT}, {"F8_E4M3", 1, DTYPE_COUNT}, {"F8_E5M2", 1, DTYPE_COUNT},
 };
 
-struct span {
+struct extent {
     int64_t begin, end;
     const char *name;
 };
@@ -54,7 +54,7 @@ static int read_shape(const struct json *j, const char *name, struct shape *shap
     return ERR_OK;
 }
 
-static int read_offsets(const struct json *j, const char *name, int64_t n_data, struct span *s)
+static int read_offsets(const struct json *j, const char *name, int64_t n_data, struct extent *s)
 {
     if (!j || j->type != JSON_ARRAY || j->n_children != 2)
         FAIL(ERR_DATA, "\"%.200s\": data_offsets are no two numbers", name);
@@ -68,7 +68,7 @@ static int read_offsets(const struct json *j, const char *name, int64_t n_data, 
 }
 
 static int read_tensor(const struct json *j, int64_t n_data, struct ckpt_array *x,
-                       const char **word, struct span *s)
+                       const char **word, struct extent *s)
 {
     int64_t elem_bytes = 0, n_elem = 0, n_bytes = 0;
     if (j->type != JSON_OBJECT)
@@ -90,12 +90,12 @@ static int read_tensor(const struct json *j, int64_t n_data, struct ckpt_array *
 
 static int by_begin(const void *a, const void *b)
 {
-    const struct span *x = a, *y = b;
+    const struct extent *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* Values follow each other from the first byte to the last. */
-static int check_cover(struct span *s, int n, int64_t n_data)
+static int check_cover(struct extent *s, int n, int64_t n_data)
 {
     qsort(s, (size_t)n, sizeof *s, by_begin);
     int64_t at = 0;
@@ -133,7 +133,7 @@ int safetensors_parse(const char *bytes, size_t n_header, int64_t n_file, struct
         FAIL(ERR_DATA, "the header is no JSON object");
     size_t n_most = (size_t)root->n_children + 1;
     int64_t n_data = n_file - 8 - (int64_t)n_header;
-    struct span *spans = arena_alloc(a, n_most * sizeof *spans);
+    struct extent *spans = arena_alloc(a, n_most * sizeof *spans);
     out->arrays = arena_alloc(a, n_most * sizeof *out->arrays);
     out->dtype_words = arena_alloc(a, n_most * sizeof *out->dtype_words);
     out->offset = arena_alloc(a, n_most * sizeof *out->offset);

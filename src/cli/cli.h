@@ -17,7 +17,7 @@ struct command {
 
 extern const struct command *const command_list[]; /* NULL-terminated */
 extern const struct command train_command, eval_command, generate_command, inspect_command,
-    check_command, plan_command, convert_command;
+    check_command, plan_command, convert_command, verify_command;
 
 /* Open the launcher's world once.  Collective on all ranks of the launcher. */
 int cli_open_world(struct cli *c);

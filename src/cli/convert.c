@@ -23,15 +23,20 @@ static int convert(struct cli *c, int argc, char **argv)
 
 const struct command convert_command = {
     .name = "convert",
-    .args = "SRC DST [--to WORD] [--dtype WORD] [--overwrite] [model.key=value …]",
-    .summary = "weights in another format: for Hugging Face's transformers, and from there",
+    .args = "SRC DST [--to WORD] [--dtype WORD] [--ranks N] [--overwrite] …",
+    .summary =
+        "another kind of checkpoint, another dtype; for Hugging Face's transformers and back",
     .help =
         "SRC: a run's folder, one of its steps, its `latest`; a folder of transformers' or a\n"
         ".safetensors file; llama2.c's or llm.c's .bin.\n"
-        "DST: a folder, or a file NAME.safetensors.\n"
-        "  --to safetensors       model.safetensors and config.json\n"
-        "  --dtype WORD           keep, float32, bfloat16, float16, float64\n"
-        "  --max_shard_size 5GB   a larger model becomes several files with an index\n"
+        "DST: a folder; for safetensors also a file NAME.safetensors.\n"
+        "  --to safetensors       model.safetensors and config.json (the default)\n"
+        "  --to full              a checkpoint of one file, as h5py reads it\n"
+        "  --to sharded|local     one of --ranks N files\n"
+        "  --weights_only         leave out moments and counters\n"
+        "  --dtype WORD           of the weights: keep, float32, bfloat16, float16, float64\n"
+        "  --max_shard_size 5GB   safetensors: a larger model becomes several files\n"
+        "  --lora merge|apart     safetensors: adapters in the weights, or alone for peft\n"
         "  --overwrite            replace what is there\n"
         "model.key=value says what a source does not: model.n_head=12.  One process, no mpirun;\n"
         "memory stays the same however large the model is.\n",

@@ -2,19 +2,22 @@
 #pragma once
 #include "train/source_model.h"
 
-enum convert_to { CONVERT_AUTO, CONVERT_SAFETENSORS };
+enum convert_to { CONVERT_SAFETENSORS, CONVERT_FULL, CONVERT_SHARDED, CONVERT_LOCAL };
+enum convert_lora { LORA_MERGE, LORA_APART };
 
 struct convert_conf {
-    int to;    /* enum convert_to */
-    int dtype; /* 0: as it is, else enum dtype + 1 by convert_dtypes */
+    int to;        /* enum convert_to */
+    int dtype;     /* of the weights: 0 as it is, else one of float32, bfloat16, float16, float64 */
+    int64_t ranks; /* files of a sharded or local checkpoint */
     const char *max_shard_size;
-    bool overwrite;
+    int lora; /* enum convert_lora */
+    bool weights_only, overwrite;
 };
 extern const struct opt convert_opts[];
 
-/* Write the tensors of s to dst: a folder, or a file NAME.safetensors.  said gets a line on what
- * was written and on whatever the target cannot say.  overrides as in source_model_find().
- * ERR_USAGE, ERR_DATA, ERR_RESOURCE; nothing that is there already is replaced unless overwrite
- * is set.  Local. */
+/* Write the tensors of s to dst: safetensors to a folder or a file NAME.safetensors, a checkpoint
+ * to a run's folder.  said gets a line on what was written and on whatever the target cannot say.
+ * overrides as in source_model_find().  ERR_USAGE, ERR_DATA, ERR_RESOURCE; nothing that is there
+ * already is replaced unless overwrite is set.  Local. */
 int convert_source(const struct source *s, const char *dst, const struct convert_conf *c,
                    int n_overrides, const char *const *overrides, struct text *said);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define META_KEY "stretto" /* in safetensors' __metadata__ */
-
 static const struct ckpt_array *weight_named(const struct weights *w, const char *name)
 {
     int i = weights_find(w, name);
@@ -158,14 +156,14 @@ static int64_t override_number(int n, const char *const *overrides, const char *
 static int find_meta(struct source_model *m, struct arena *a)
 {
     const struct source *s = m->source;
-    const struct json *kept = s->ckpt ? NULL : json_get(s->meta, META_KEY);
+    const struct json *kept = s->ckpt ? NULL : json_get(s->meta, SOURCE_MODEL_META);
     m->meta = s->ckpt ? s->meta : NULL;
     if (kept && json_parse(kept->text, strlen(kept->text), a, &m->meta) != ERR_OK) {
-        err_prefix("%s: __metadata__: %s", s->path, META_KEY);
+        err_prefix("%s: __metadata__: %s", s->path, SOURCE_MODEL_META);
         return ERR_DATA;
     }
     if (m->meta && m->meta->type != JSON_OBJECT)
-        FAIL(ERR_DATA, "%s: __metadata__: %s is no object", s->path, META_KEY);
+        FAIL(ERR_DATA, "%s: __metadata__: %s is no object", s->path, SOURCE_MODEL_META);
     return ERR_OK;
 }
 
@@ -198,6 +196,17 @@ const char *source_model_key(const struct source_model *m, const char *key, stru
     return o ? opt_print(o, m->model->conf, a) : NULL;
 }
 
+/* A resolved job has a key to a line, and no section but [model] and its variants has these. */
+void source_model_set(struct source_model *m, const char *key, const char *value, struct arena *a)
+{
+    const char *line = arena_printf(a, "\n%s = ", key), *at = strstr(m->job_text, line);
+    if (!at)
+        return;
+    const char *end = strchr(at + 1, '\n');
+    m->job_text = arena_printf(a, "%.*s%s%s%s", (int)(at - m->job_text), m->job_text,
+                               value ? line : "", value ? value : "", end ? end : "");
+}
+
 /* What a checkpoint keeps of a run, of which there was none. */
 static void put_fresh(const struct source_model *m, struct text *t)
 {
@@ -227,14 +236,14 @@ const char *source_model_meta(const struct source_model *m, struct arena *a)
             if (strcmp(j->key, "weights_only") == 0)
                 continue;
             text_json_string(&t, j->key);
-            text_printf(&t, ": ");
+            text_printf(&t, ":");
             if (strcmp(j->key, "job") == 0)
                 text_json_string(&t, m->job_text);
             else
                 json_print(j, &t);
-            text_printf(&t, ", ");
+            text_printf(&t, ",");
         }
-        text_printf(&t, "\"weights_only\": true}");
+        text_printf(&t, "\"weights_only\":true}");
     } else if (m->model) {
         put_fresh(m, &t);
     }

@@ -4,6 +4,8 @@
 #include "ckpt/names.h"
 #include "train/conf.h"
 
+#define SOURCE_MODEL_META "stretto" /* the meta object in safetensors' __metadata__ */
+
 struct source_model {
     const struct source *source; /* borrowed */
     struct weights weights;
@@ -21,6 +23,10 @@ int source_model_find(const struct source *s, int n_overrides, const char *const
 
 /* A key of the model as it would stand in a job file, or NULL.  Local. */
 const char *source_model_key(const struct source_model *m, const char *key, struct arena *a);
+
+/* Give a key of the job another value, or none: what is written is no longer as it was trained.
+ * Local. */
+void source_model_set(struct source_model *m, const char *key, const char *value, struct arena *a);
 
 /* The meta object that a checkpoint of these weights alone keeps.  Local. */
 const char *source_model_meta(const struct source_model *m, struct arena *a);

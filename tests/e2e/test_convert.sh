@@ -112,6 +112,67 @@ quiet "$STRETTO" convert "$T/lin" "$T/lin_hf" && said "transformers knows no suc
     quiet "$STRETTO" inspect --diff "$T/lin2" "$T/lin_hf" && said "2 tensors bitwise equal"
 ok $? "Linear(10, 2) through safetensors"
 
+# checkpoints of other types, for other ranks
+sed "s,^max_steps.*,max_steps = 3," "$T/job.ini" >"$T/more.ini"
+quiet "$STRETTO" convert "$T/run" "$T/sharded" --to sharded --ranks 3 &&
+    [ -e "$T/sharded/step-00000002/shard-00002-of-00003.h5" ] &&
+    quiet "$STRETTO" convert "$T/sharded" "$T/local" --to local --ranks 4 &&
+    quiet "$STRETTO" convert "$T/local/latest" "$T/full" --to full &&
+    cmp -s "$T/run/step-00000002/full.h5" "$T/full/step-00000002/full.h5"
+ok $? "full to sharded to local to full: the same bytes"
+quiet "$STRETTO" train "$T/more.ini" job.output_dir="$T/sharded" &&
+    quiet "$STRETTO" train "$T/more.ini" job.output_dir="$T/full" &&
+    quiet "$STRETTO" inspect --diff "$T/sharded" "$T/full" && said "84 tensors bitwise equal, 0 eq"
+ok $? "and training goes on from either to the same bits"
+quiet "$STRETTO" convert "$T/hf" "$T/weights" --to full &&
+    quiet "$STRETTO" inspect --diff "$T/weights" "$T/run" --stats=false
+"$STRETTO" eval "$T/weights" | sed 's/.*: //' >"$T/loss_a"
+"$STRETTO" eval "$T/run" | sed 's/.*: //' >"$T/loss_b"
+[ -s "$T/loss_a" ] && cmp -s "$T/loss_a" "$T/loss_b"
+ok $? "transformers' folder to a checkpoint: the same loss"
+refused "which nothing can go on from" 3 "holds weights only" \
+    "$STRETTO" train "$T/more.ini" job.output_dir="$T/weights"
+refused "a step that is there stays" 3 "is there already" \
+    "$STRETTO" convert "$T/run" "$T/local" --to full
+
+# LoRA: merged, and apart
+quiet "$STRETTO" train "$T/job.ini" job.output_dir="$T/lora" model.lora_rank=2 \
+    model.init_from="$T/run" optimizer.lr=0.1 model.lora_alpha=6
+quiet "$STRETTO" convert "$T/lora" "$T/merged" && said "28 tensors" &&
+    quiet "$STRETTO" convert "$T/merged" "$T/merged_full" --to full
+"$STRETTO" eval "$T/merged_full" | sed 's/.*loss \([0-9.]*\).*/\1/' >"$T/loss_a"
+"$STRETTO" eval "$T/lora" | sed 's/.*loss \([0-9.]*\).*/\1/' >"$T/loss_b"
+"$STRETTO" eval "$T/run" | sed 's/.*loss \([0-9.]*\).*/\1/' >"$T/loss_c"
+paste "$T/loss_a" "$T/loss_b" "$T/loss_c" | awk '{ d = $1 - $2; e = $2 - $3
+    bad = d * d > 1e-10 || e * e < 1e-6 } END { exit NR != 1 || bad }'
+ok $? "merged adapters give the loss that they gave apart"
+quiet "$STRETTO" convert "$T/lora" "$T/peft" --lora apart && said "4 tensors" &&
+    grep -q '"target_modules": \["c_attn"\]' "$T/peft/adapter_config.json" &&
+    quiet "$STRETTO" inspect "$T/peft/adapter_model.safetensors" &&
+    said "base_model.model.transformer.h.1.attn.c_attn.lora_B.weight"
+ok $? "or stand apart under peft's names"
+
+# verify
+quiet "$STRETTO" verify "$T/sharded" "$T/local" "$T/hf" &&
+    said "ok: $T/local/step-00000002: 4 files"
+ok $? "verify of what is right"
+shard=$T/local/step-00000002/shard-00001-of-00004.h5
+size=$(wc -c <"$shard")
+printf '\377\377\377' | dd of="$shard" bs=1 seek=$((size - 9)) conv=notrunc 2>/dev/null
+cp "$T/run/step-00000002/full.h5" "$T/local/step-00000002/"
+rm "$T/local/step-00000002/shard-00003-of-00004.h5"
+truncate -s -1 "$T/local/step-00000002/shard-00002-of-00004.h5"
+refused "verify of what is not" 3 "4 faults found" "$STRETTO" verify "$T/local"
+grep -q "shard-00001-of-00004.h5, bytes .*their checksum is wrong" "$T/.stdout" &&
+    grep -q "shard-00003-of-00004.h5 is missing" "$T/.stdout" &&
+    grep -q "full.h5 is no file of this checkpoint" "$T/.stdout" &&
+    grep -q "shard-00002-of-00004.h5 has" "$T/.stdout"
+ok $? "names every file, and the range"
+refused "a damaged checkpoint is not converted" 3 "shard-0000" \
+    "$STRETTO" convert "$T/local" "$T/none"
+[ ! -e "$T/none" ]
+ok $? "and leaves nothing"
+
 # other programs' files, made from weights whose logits and loss are known
 head -c 129 jobs/data/pride_and_prejudice.txt >"$T/text"
 printf '%s\n' "[job]" "max_steps = 1" "[model]" "n_layer = 2" "n_head = 4" "n_embd = 32" \
