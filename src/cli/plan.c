@@ -94,9 +94,10 @@ static int plan(struct cli *c, int argc, char **argv)
                 "gradients", "moments", "units", "activation", "together", "sent/step");
     for (const struct policy *p = policy_list; p->name; p++) {
         bool hybrid = p->group == GROUP_NODE;
-        if (p->group == GROUP_SELF && conf.ranks > 1)
+        if (p->group == GROUP_SELF && !p->averages && conf.ranks > 1)
             continue;
-        print_row(&run, p, hybrid ? conf.ranks / conf.nodes : conf.ranks, &m, &t);
+        int64_t group = hybrid ? conf.ranks / conf.nodes : p->averages ? 1 : conf.ranks;
+        print_row(&run, p, group, &m, &t);
     }
     fputs(t.s, stdout);
     text_clear(&t);

@@ -99,6 +99,7 @@ KERNEL(count_nonfinite, (struct stream * s, int64_t *n, const void *x, int64_t n
 
 /* Flat ranges, fp32. */
 KERNEL_F32(accumulate, (struct stream * s, float *y, const float *x, int64_t n_elem)) /* y += x */
+KERNEL_F32(scale, (struct stream * s, float *y, float a, int64_t n_elem))             /* y *= a */
 /* block[i] = sum of squares of g[1024 i …], in fp64; the last block may be short. */
 KERNEL_F32(square_sums, (struct stream * s, double *block, const float *g, int64_t n_elem))
 /* copy: the new p in the compute dtype, or NULL. */

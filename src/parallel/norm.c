@@ -57,6 +57,8 @@ double shard_grad_norm(struct shard *s, bool *finite)
         find_max(&sums, s->block_sum[b]);
     int64_t most[2] = {sums.bad, sums.max_exp};
     s->comm->ops->max_i64(s->comm, most, 2);
+    if (s->row->averages && s->replicas)
+        s->replicas->ops->max_i64(s->replicas, most, 1);
     *finite = !most[0];
     if (most[0])
         return NAN;

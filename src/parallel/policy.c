@@ -12,6 +12,7 @@
 const struct policy policy_list[] = {
     {"NO", "one rank", GROUP_SELF, WHOLE},
     {"MULTI_CPU", "DDP: whole model on every rank, gradients summed", GROUP_ALL, WHOLE},
+    {"LOCAL_SGD", "own steps, weights averaged every so many", GROUP_SELF, WHOLE, .averages = true},
     {"NO_SHARD", "FSDP without sharding: as DDP", GROUP_ALL, WHOLE},
     {"SHARD_GRAD_OP", "FSDP: parameters whole from forward to backward", GROUP_ALL, PARAMS,
      .keep_after_forward = true},

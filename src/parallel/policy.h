@@ -7,9 +7,10 @@
  *   ZeRO-2         whole                summed each micro-step   sharded     keep
  *   SHARD_GRAD_OP  sharded              summed each micro-step   sharded     keep until backward
  *   FULL_SHARD     sharded              summed each micro-step   sharded     free
+ *   LOCAL_SGD      whole                each rank's own          whole       keep
  *
  * Sources: Rajbhandari et al. 2020, arXiv:1910.02054 (ZeRO); Zhao et al. 2023, arXiv:2304.11277
- * (FSDP). */
+ * (FSDP); Stich 2019, arXiv:1805.09767 (local SGD). */
 #pragma once
 #include <stdbool.h>
 
@@ -28,6 +29,7 @@ struct policy {
     bool shard_grads;  /* summed over the ranks at every micro-step, own part kept */
     bool shard_optim;  /* master weights and moments: own part only */
     bool keep_after_forward;
+    bool averages; /* every rank steps alone; now and then weights are averaged over the replicas */
 };
 
 extern const struct policy policy_list[]; /* ends with .name == NULL */

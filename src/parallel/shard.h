@@ -16,6 +16,7 @@ struct shard_conf {
     enum dtype compute;   /* DTYPE_F32: layers may read the master weights themselves */
     bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded gradients are */
     int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
+    int64_t average_every; /* row->averages: steps from one average of the weights to the next */
 };
 
 struct shard {
@@ -35,12 +36,12 @@ struct shard {
     struct stack gathered;   /* whole units' weights, while parameters are sharded */
     struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
     void *gathered_memory, *unit_grad_memory; /* owned */
-    float *reduce_scratch;           /* owned */
-    double *block_sum;       /* owned: squares of this rank's parts, by block */
-    void **weight;           /* owned: by row; NULL while its unit is freed */
-    float **grad_of;         /* owned: by row; where backward adds */
-    struct shard_unit *unit; /* owned: what the hooks get */
-    bool last;               /* the micro-step in hand is the step's last */
+    float *reduce_scratch;                    /* owned */
+    double *block_sum;                        /* owned: squares of this rank's parts, by block */
+    void **weight;                            /* owned: by row; NULL while its unit is freed */
+    float **grad_of;                          /* owned: by row; where backward adds */
+    struct shard_unit *unit;                  /* owned: what the hooks get */
+    bool last;                                /* the micro-step in hand is the step's last */
 };
 
 /* Memory for the plan's arrays, zeroed, and hooks on the model's units.  replicas: NULL or the
@@ -89,13 +90,20 @@ void shard_begin_micro(struct shard *s, bool last);
 
 /* Norm of the summed gradient over all ranks: squares in fp64 by blocks of 1,024 elements of a
  * tensor, block sums added as 128-bit integers, so the bits depend on nothing but the gradient.
- * *finite false: the gradient holds NaN or infinity.  Collective on the shard's comm. */
+ * *finite false: the gradient holds NaN or infinity.  Where row->averages it is the rank's own
+ * norm, but *finite is all replicas'.  Collective on the shard's communicators. */
 double shard_grad_norm(struct shard *s, bool *finite);
 
 /* One update of all parameters that are trained, and new weights for the layers.  step is by row.
  * Collective on the shard's comm. */
 void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
                   const struct optim_step *step);
+
+/* Where row->averages: replace the weights, or every state, by their mean over the replicas, in the
+ * sums' tree; the same bits on all of them afterwards.  Else nothing.  shard_refresh() must follow
+ * for weights.  Collective on the shard's replicas. */
+void shard_average_weights(struct shard *s);
+void shard_average_states(struct shard *s);
 
 /* One rank's part of a tensor in an array that follows the plan. */
 struct shard_part {

@@ -62,6 +62,13 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     double n = (double)p->n_train, elem = (double)dtype_bytes(conf->compute);
     double share = (double)(p->size - 1) / p->size, micro = (double)accumulation;
     double across = (double)(n_replicas - 1) / (double)n_replicas;
+    if (row->averages) { /* a sum and a gather of the weights every so many steps */
+        *out = (struct shard_traffic){.summed = n * sizeof(float) * across};
+        out->summed /= conf->average_every > 0 ? (double)conf->average_every : 1;
+        out->gathered = out->summed;
+        out->sent = out->gathered + out->summed;
+        return;
+    }
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
     (void)m;
     *out = (struct shard_traffic){.summed = sums * n * sizeof(float) * share};

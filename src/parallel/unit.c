@@ -101,7 +101,7 @@ static void sum_over_ranks(struct shard_unit *x, float *g)
     struct shard *s = x->shard;
     s->comm->ops->reduce_scatter(s->comm, g, x->plan->cut,
                                  shard_slice_elems(&s->conf, s->comm->size), s->reduce_scratch);
-    if (!s->replicas)
+    if (!s->replicas || s->row->averages)
         return;
     float *own = g + x->plan->cut[s->comm->rank];
     s->replicas->ops->reduce_scatter(s->replicas, own, x->replica_cut,

@@ -56,7 +56,9 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     bool named = s->plugin && *s->plugin;
     text_printf(out, "strategy %s%s%s (%s), %d rank%s", named ? s->plugin : "", named ? ": " : "",
                 s->policy->name, s->policy->summary, s->n_ranks, s->n_ranks == 1 ? "" : "s");
-    if (s->group_size != s->n_ranks)
+    if (s->policy->averages)
+        text_printf(out, ", weights averaged every %lld steps", (long long)r->shard.average_every);
+    else if (s->group_size != s->n_ranks)
         text_printf(out, ", sharded over groups of %d", s->group_size);
     text_printf(out, "\n");
     text_printf(out, "device   %s a rank\n", device_describe(dev, buf, sizeof buf));

@@ -188,6 +188,18 @@ struct pass engine_pass(struct engine *e, bool training, int64_t step)
     };
 }
 
+/* Targets that count in this rank's own shares of w. */
+static int64_t count_own(const struct engine *e, const struct window *w)
+{
+    const struct comm *c = e->run->comm;
+    int64_t micro = e->run->batching.micro_global, n = 0, begin, end;
+    for (int64_t at = 0; at < w->n; at += micro) {
+        sampler_share(w->n - at < micro ? w->n - at : micro, c->rank, c->size, &begin, &end);
+        n += feed_count(&e->train, w->epoch, w->begin + at + begin, end - begin);
+    }
+    return n;
+}
+
 void engine_draw(struct engine *e, struct window *w)
 {
     const struct batching *b = &e->run->batching;
@@ -204,6 +216,7 @@ void engine_draw(struct engine *e, struct window *w)
     e->run->comm->ops->sum_i64(e->run->comm, control, 2);
     w->n_valid = control[0];
     w->stop = control[1] > 0;
+    w->n_own = e->run->strategy.policy->averages ? count_own(e, w) : 0;
     e->loss_sum = 0;
     shard_begin_step(e->shard);
 }
@@ -225,7 +238,8 @@ static const struct batch *micro_batch(struct engine *e, const struct window *w,
 static struct pass micro_pass(struct engine *e, const struct window *w)
 {
     struct pass p = engine_pass(e, true, w->step);
-    p.loss_scale = w->n_valid > 0 ? (float)(scale_now(e) / (double)w->n_valid) : 0;
+    int64_t n = e->run->strategy.policy->averages ? w->n_own : w->n_valid;
+    p.loss_scale = n > 0 ? (float)(scale_now(e) / (double)n) : 0;
     p.batch = &e->train.batch;
     return p;
 }
@@ -282,6 +296,30 @@ static int diverged(struct engine *e, const struct window *w, double loss)
          "step %lld: the gradient is not finite although every layer's output is (loss %g): "
          "lower lr or set strategy.gradient_clipping",
          (long long)w->step, loss);
+}
+
+/* Every so many steps, and behind the last. */
+static bool is_average_due(const struct engine *e, int64_t step)
+{
+    int64_t every = e->run->shard.average_every;
+    return e->run->strategy.policy->averages &&
+           (step % every == 0 || step == e->run->batching.total_steps);
+}
+
+static void average_weights(struct engine *e, int64_t step)
+{
+    shard_average_weights(e->shard);
+    shard_refresh(e->shard);
+    e->averaged = step;
+}
+
+void engine_settle(struct engine *e)
+{
+    if (!e->run->strategy.policy->averages)
+        return;
+    if (e->averaged != e->step)
+        average_weights(e, e->step);
+    shard_average_states(e->shard);
 }
 
 /* A step whose gradient or loss is not finite.  In fp16 the scale may be to blame. */
@@ -348,6 +386,8 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
             TRY(loss_scale_update(&e->scale, &c->strategy.scale, false));
     }
     count_step(e, w);
+    if (is_average_due(e, w->step))
+        average_weights(e, w->step);
     return ERR_OK;
 }
 

@@ -11,6 +11,7 @@ struct window {
     int64_t epoch, begin, n; /* places [begin, begin + n) of the epoch's order */
     int64_t n_micro;
     int64_t n_valid; /* targets that count, over all ranks */
+    int64_t n_own;   /* those of this rank's samples, where ranks step alone; else 0 */
     int64_t step;    /* that this window is for, from 1 */
     bool stop;       /* some rank was asked to stop: the window is not to be computed */
 };
@@ -44,6 +45,7 @@ struct engine {
     int64_t skipped;         /* steps without an update */
     struct loss_scale scale; /* fp16: of the next step */
     bool has_scale;          /* else it is not used */
+    int64_t averaged;        /* the step behind which all ranks had the same weights last */
     struct stop stop;        /* this rank's wish to stop */
     struct trace *trace;     /* owned; NULL unless the job profiles */
     /* of the step in hand */
@@ -74,6 +76,10 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
 
 /* Go on with a checkpoint's loss scale; a fixed one stays what the job says.  Local. */
 void engine_take_scale(struct engine *e, const struct loss_scale *scale);
+
+/* Where ranks step alone: make weights and moments the same on all of them, for a checkpoint, which
+ * holds what the run goes on with.  Collective on run->comm. */
+void engine_settle(struct engine *e);
 
 /* Loss on the evaluation samples, at most n_batches micro-batches of all ranks (0: all).
  * Collective on run->comm. */

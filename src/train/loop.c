@@ -26,6 +26,7 @@ static int save(struct loop *l)
 {
     struct engine *e = l->engine;
     double start = clock_now_s();
+    engine_settle(e);
     trace_begin(e->trace, TRACE_IO, "checkpoint", NULL);
     int rc = save_checkpoint(e, l->job_text, l->run_id, l->metrics.n_bytes);
     trace_end(e->trace, TRACE_IO);

@@ -105,7 +105,7 @@ int save_load(struct engine *e, const struct ckpt *k)
 {
     TRY(load_arrays(e, k, false));
     const struct resume_point *p = &e->run->resume;
-    e->step = p->step;
+    e->step = e->averaged = p->step;
     e->epoch = p->epoch;
     e->index = p->index;
     e->samples = p->samples;

@@ -253,6 +253,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     if (purpose == RUN_TRAIN)
         r->shard = (struct shard_conf){.reduce_bucket = r->strategy.reduce_bucket,
                                        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
+                                       .average_every = r->conf.strategy.local_sgd_steps,
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&
                                                           r->batching.accumulation > 1};
     r->shard.compute = precision_compute(&r->conf.strategy);

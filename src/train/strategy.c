@@ -32,6 +32,34 @@ void strategy_whole(int n_ranks, struct strategy *out)
                              .group_size = n_ranks};
 }
 
+/* LocalSGD: another row, in place of DDP's.  Weights are one on all ranks only behind an average,
+ * so what looks at them has to fall on one. */
+static int use_local_sgd(const struct run_conf *c, const struct plugin *p, struct strategy *out)
+{
+    int64_t every = c->strategy.local_sgd_steps;
+    const struct {
+        const char *section, *key;
+        int64_t steps;
+    } looks[] = {{"eval", "every_steps", c->eval.every_steps},
+                 {"eval", "sample_every", c->eval.sample_every},
+                 {"checkpoint", "every_steps", c->ckpt.every_steps}};
+    if (p)
+        return job_error(c->job, "strategy", NULL, "local_sgd_steps",
+                         "goes with DDP (MULTI_CPU); FSDP and DEEPSPEED sum gradients every step");
+    if (c->strategy.sync_each_batch)
+        return job_error(c->job, "strategy", NULL, "sync_each_batch",
+                         "means nothing with local_sgd_steps: ranks sum no gradients");
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (looks[i].steps % every != 0)
+            return job_error(c->job, looks[i].section, NULL, looks[i].key,
+                             "must be a multiple of [strategy] local_sgd_steps = %lld: between "
+                             "averages every rank has weights of its own",
+                             (long long)every);
+    out->policy = policy_find("LOCAL_SGD");
+    out->group_size = 1;
+    return ERR_OK;
+}
+
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out)
 {
@@ -40,6 +68,8 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
     TRY(check_ranks(c, n_ranks, node_size));
     if (!p && c->strategy.distributed_type == TYPE_MULTI_CPU)
         out->policy = policy_find("MULTI_CPU");
+    if (c->strategy.local_sgd_steps > 0 && n_ranks > 1)
+        return use_local_sgd(c, p, out);
     if (!p)
         return ERR_OK;
     out->plugin = p->name ? p->name : "";
@@ -94,6 +124,8 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
                         s->plugin && *s->plugin ? " of plugin." : "", s->plugin ? s->plugin : "");
     }
     precision_notes(c, out);
+    if (c->strategy.local_sgd_steps > 0 && s->n_ranks == 1)
+        text_printf(out, "note: [strategy] local_sgd_steps has no effect on one rank\n");
     note_unused(c->job, "data", c->data.name, c->eval_data.name, out);
     note_unused(c->job, "optimizer", c->optim_name, NULL, out);
     note_unused(c->job, "scheduler", c->schedule_name, NULL, out);

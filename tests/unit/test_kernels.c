@@ -232,6 +232,11 @@ static void sums(struct stream *s)
         }
         s->k->accumulate(s, z, x, n);
         CHECK_CLOSE(z, want, n, 1e-7);
+        float *half = copy_array(x, n);
+        s->k->scale(s, half, 0.5f, n);
+        for (int64_t e = 0; e < n; e++)
+            CHECK(half[e] == 0.5f * x[e]);
+        free(half);
         s->k->add(s, y, y, x, n);
         CHECK_CLOSE(y, want, n, 1e-7);
         int64_t N = n % 2 == 0 ? 2 : 1, ldy = N + 3;

@@ -11,6 +11,13 @@ void ISA_FN(accumulate)(struct stream *s, float *y, const float *x, int64_t n_el
         y[i] += x[i];
 }
 
+void ISA_FN(scale)(struct stream *s, float *y, float a, int64_t n_elem)
+{
+#pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i++)
+        y[i] *= a;
+}
+
 void ISA_FN(sum_f64)(struct stream *s, double *sum, const float *x, int64_t n_elem)
 {
     (void)s;
