@@ -2,6 +2,7 @@
 #include "parallel/shard_impl.h"
 
 #include "base/hash.h"
+#include "parallel/swap.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +27,10 @@ static int alloc_arrays(struct shard *s)
 {
     struct shard_memory z;
     shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
-    TRY(take_f32(s, z.master, &s->master));
+    if (!s->master)
+        TRY(take_f32(s, z.master, &s->master));
     TRY(take_f32(s, z.grad, &s->grad));
-    for (int i = 0; i < s->conf.n_states; i++)
+    for (int i = 0; i < s->conf.n_states && !s->state[i]; i++)
         TRY(take_f32(s, z.state / (size_t)s->conf.n_states, &s->state[i]));
     TRY(take(s, z.copy, &s->copy));
     TRY(take(s, z.gathered, &s->gathered_memory));
@@ -54,7 +56,6 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
-    char *copy = s->copy;
     int64_t at[] = {0, plan_own_train(p, s->comm->rank)}; /* frozen ones lie behind the others */
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
@@ -71,14 +72,22 @@ static int make_units(struct shard *s)
             s->unit[0].rider = x;
         else if (before && before->module == x->plan->module && !x->plan->persists)
             s->unit[u - 1].frozen = x;
-        if (shard_has_copy(p, x->plan, &s->conf)) {
-            x->copy = copy;
-            copy += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
-        }
         if (s->replicas)
             TRY(cut_replicas(s, x));
     }
     return ERR_OK;
+}
+
+static void place_copies(struct shard *s)
+{
+    char *at = s->copy;
+    for (int u = 0; u < s->plan->n_units; u++) {
+        struct shard_unit *x = &s->unit[u];
+        if (!shard_has_copy(s->plan, x->plan, &s->conf))
+            continue;
+        x->copy = at;
+        at += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+    }
 }
 
 static int alloc_tables(struct shard *s)
@@ -118,8 +127,10 @@ static void point_rows(struct shard *s)
 
 static int build(struct shard *s)
 {
-    TRY(alloc_arrays(s));
     TRY(make_units(s));
+    TRY(swap_create(s)); /* a full disk is known before memory is taken */
+    TRY(alloc_arrays(s));
+    place_copies(s);
     TRY(alloc_tables(s));
     point_rows(s);
     return ERR_OK;
@@ -166,13 +177,15 @@ void shard_destroy(struct shard **shard)
     }
     struct shard_memory z;
     shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
-    give(s, s->master, z.master);
+    if (!s->offload || !s->conf.offload.master)
+        give(s, s->master, z.master);
     give(s, s->grad, z.grad);
-    for (int i = 0; i < s->conf.n_states; i++)
+    for (int i = 0; i < s->conf.n_states && !(s->offload && s->conf.offload.states); i++)
         give(s, s->state[i], z.state / (size_t)s->conf.n_states);
     give(s, s->copy, z.copy);
     give(s, s->gathered_memory, z.gathered);
     give(s, s->unit_grad_memory, z.unit_grads);
+    swap_destroy(s);
     free(s->reduce_scratch);
     free(s->block_sum);
     free(s->weight);
@@ -232,7 +245,7 @@ static void share_copy(struct shard *s, bool frozen_too)
     }
 }
 
-static void *copy_at(const struct shard *s, int row, int64_t begin)
+void *shard_copy_at(const struct shard *s, int row, int64_t begin)
 {
     const struct shard_unit *x = &s->unit[s->plan->place[row].unit];
     size_t at = (size_t)(s->plan->place[row].begin - x->plan->begin + begin);
@@ -243,7 +256,7 @@ void shard_refresh(struct shard *s)
 {
     for (int r = 0; s->copy && r < s->plan->n_rows; r++) {
         struct shard_part p = shard_held_part(s, SHARD_MASTER, r);
-        void *copy = copy_at(s, r, p.begin);
+        void *copy = shard_copy_at(s, r, p.begin);
         if (p.begin < p.end && copy)
             s->stream->k->cast(s->stream, copy, p.values, p.end - p.begin);
     }
@@ -271,11 +284,9 @@ static void share_gradient(struct shard *s)
     }
 }
 
-void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
-                  const struct optim_step *step)
+static void update_in_memory(struct shard *s, const struct optim_ops *ops, const void *conf,
+                             const struct optim_step *step)
 {
-    if (!s->row->shard_optim)
-        share_gradient(s);
     for (int r = 0; r < s->plan->n_rows; r++) {
         struct shard_part w = shard_held_part(s, SHARD_MASTER, r);
         if ((s->model->table.rows[r].flags & TENSOR_FROZEN) || w.begin == w.end)
@@ -285,8 +296,24 @@ void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf
         float *state[OPTIM_MAX_STATES] = {0};
         for (int i = 0; i < s->conf.n_states; i++)
             state[i] = shard_held_part(s, SHARD_STATE + i, r).values;
-        ops->update(conf, s->stream, w.values, g.values, state, copy_at(s, r, w.begin),
+        ops->update(conf, s->stream, w.values, g.values, state, shard_copy_at(s, r, w.begin),
                     w.end - w.begin, &step[r]);
     }
+}
+
+void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
+                  const struct optim_step *step)
+{
+    if (!s->row->shard_optim)
+        share_gradient(s);
+    if (s->offload)
+        swap_update(s, ops, conf, step);
+    else
+        update_in_memory(s, ops, conf, step);
     share_copy(s, false);
+}
+
+int shard_disk_status(struct shard *s)
+{
+    return s->offload ? offload_status(s->offload) : ERR_OK;
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include "comm/comm.h"
 #include "optim/optim.h"
+#include "parallel/offload.h"
 #include "parallel/plan.h"
 
 struct shard_unit;
@@ -17,6 +18,7 @@ struct shard_conf {
     bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded gradients are */
     int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
     int64_t average_every; /* row->averages: steps from one average of the weights to the next */
+    struct offload_conf offload; /* only where the optimizer is sharded */
 };
 
 struct shard {
@@ -41,6 +43,9 @@ struct shard {
     void **weight;                            /* owned: by row; NULL while its unit is freed */
     float **grad_of;                          /* owned: by row; where backward adds */
     struct shard_unit *unit;                  /* owned: what the hooks get */
+    struct offload *offload;   /* owned: what is on disk, or NULL; master and state may be there */
+    struct offload_tile *tile; /* owned: (n_tiles) pieces that an update streams over */
+    int64_t n_tiles;
     bool last;                                /* the micro-step in hand is the step's last */
 };
 
@@ -57,6 +62,8 @@ struct shard_memory {
     size_t gathered;     /* whole units while parameters are sharded */
     size_t unit_grads;   /* gradients of units while they are formed */
     size_t scratch;      /* of sums over the ranks */
+    size_t swap;       /* buffers of what is on disk */
+    size_t disk;       /* and what is there: no memory */
 };
 
 /* What shard_create takes on rank.  Local, pure. */
@@ -104,6 +111,9 @@ void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf
  * for weights.  Collective on the shard's replicas. */
 void shard_average_weights(struct shard *s);
 void shard_average_states(struct shard *s);
+
+/* ERR_RESOURCE if a disk has failed under the arrays that are on it.  Local. */
+int shard_disk_status(struct shard *s);
 
 /* One rank's part of a tensor in an array that follows the plan. */
 struct shard_part {

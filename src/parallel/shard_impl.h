@@ -23,6 +23,9 @@ int64_t shard_slice_elems(const struct shard_conf *conf, int P);
 /* Whether this unit's weights have a place of their own in the compute dtype, for good.  Local. */
 bool shard_has_copy(const struct plan *p, const struct plan_unit *u, const struct shard_conf *conf);
 
+/* Where element begin of a row has its copy in the compute dtype; NULL: nowhere.  Local. */
+void *shard_copy_at(const struct shard *s, int row, int64_t begin);
+
 /* Gradients are formed in a buffer of the unit and added to the step's when they are summed.
  * Local. */
 bool shard_forms_in_unit(const struct shard *s);

@@ -1,5 +1,6 @@
 /* How big a strategy is on one rank and what it sends: the columns of the policy, in bytes. */
 #include "parallel/shard_impl.h"
+#include "parallel/swap.h"
 
 int64_t shard_slice_elems(const struct shard_conf *conf, int P)
 {
@@ -41,6 +42,15 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     for (int u = 0; u < p->n_units; u++)
         if (shard_has_copy(p, &p->unit[u], conf))
             out->copy += (size_t)p->unit[u].n_elem * elem;
+    out->swap = (size_t)swap_buffer_elems(p, m, conf, rank) * sizeof(float);
+    if (conf->offload.dir && conf->offload.states) {
+        out->disk = out->state;
+        out->state = 0;
+    }
+    if (conf->offload.dir && conf->offload.master) {
+        out->disk += out->master;
+        out->master = 0;
+    }
     if (row->shard_params)
         out->gathered = (size_t)plan_nested_elems(p, m) * elem + align;
     if (row->shard_grads || conf->sync_each_batch)
@@ -52,7 +62,7 @@ size_t shard_bytes(const struct plan *p, const struct model *m, const struct sha
 {
     struct shard_memory z;
     shard_measure(p, m, conf, rank, &z);
-    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch;
+    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch + z.swap;
 }
 
 void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,

@@ -4,6 +4,28 @@
 #include "train/strategy.h"
 #include <string.h>
 
+/* nvme needs a folder, and both devices share one file. */
+static int check_offload(const struct run_conf *c, const struct plugin *p)
+{
+    const struct deepspeed_conf *d = p->conf;
+    static const char optimizer[] = "zero_optimization.offload_optimizer.nvme_path";
+    static const char param[] = "zero_optimization.offload_param.nvme_path";
+    if (d->offload_optimizer == OFFLOAD_NVME && !d->optimizer_nvme)
+        return job_error(
+            c->job, "plugin", p->name, optimizer, "a folder must be given for %s",
+            job_where(c->job, "plugin", p->name, "zero_optimization.offload_optimizer.device"));
+    if (d->offload_param != OFFLOAD_NVME)
+        return ERR_OK;
+    if (!d->param_nvme)
+        return job_error(
+            c->job, "plugin", p->name, param, "a folder must be given for %s",
+            job_where(c->job, "plugin", p->name, "zero_optimization.offload_param.device"));
+    if (d->optimizer_nvme && strcmp(d->optimizer_nvme, d->param_nvme) != 0)
+        return job_error(c->job, "plugin", p->name, param, "there is one file: not another than %s",
+                         job_where(c->job, "plugin", p->name, optimizer));
+    return ERR_OK;
+}
+
 static int check(const struct run_conf *c, const struct plugin *p)
 {
     static const char stage[] = "zero_optimization.stage";
@@ -22,7 +44,22 @@ static int check(const struct run_conf *c, const struct plugin *p)
         return job_error(c->job, "plugin", name, "zero_optimization.mics_shard_size",
                          "is -1, or ranks of a group under stage 3: does not go with %s",
                          job_where(c->job, "plugin", name, stage));
-    return ERR_OK;
+    return check_offload(c, p);
+}
+
+static void use_disk(const struct deepspeed_conf *d, struct strategy *out)
+{
+    bool states = d->offload_optimizer == OFFLOAD_NVME, params = d->offload_param == OFFLOAD_NVME;
+    if (!states && !params)
+        return;
+    out->offload = (struct offload_conf){
+        .dir = states ? d->optimizer_nvme : d->param_nvme,
+        .tile_elems = (d->sub_group_size + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS,
+        .states = states,
+        .master = d->stage < 3 || params,
+        .read_ahead = d->pipeline_read,
+        .write_behind = d->pipeline_write,
+    };
 }
 
 static int use(const struct run_conf *c, const struct plugin *p, int node_size, struct arena *a,
@@ -31,6 +68,7 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     static const char *const stages[] = {"ZERO_0", "ZERO_1", "ZERO_2", "ZERO_3"};
     const struct deepspeed_conf *d = p->conf;
     int64_t group = d->mics_shard_size;
+    use_disk(d, out);
     (void)node_size;
     (void)a;
     out->policy = policy_find(stages[d->stage]);
@@ -50,9 +88,26 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     return ERR_OK;
 }
 
+static void note_offload(const struct plugin *p, const char *key, int device, const char *what,
+                         struct text *out)
+{
+    if (device == OFFLOAD_CPU)
+        text_printf(out,
+                    "note: [%s] zero_optimization.%s.device = cpu has no effect on CPUs: %s in "
+                    "host memory in any case\n",
+                    p->section, key, what);
+}
+
 static void notes(const struct run_conf *c, const struct plugin *p, struct text *out)
 {
     const struct deepspeed_conf *d = p->conf;
+    bool nvme = d->offload_optimizer == OFFLOAD_NVME || d->offload_param == OFFLOAD_NVME;
+    note_offload(p, "offload_optimizer", d->offload_optimizer, "optimizer states are", out);
+    note_offload(p, "offload_param", d->offload_param, "parameters are", out);
+    for (const struct opt *o = deepspeed_opts; o->type != OPT_END && !nvme; o++)
+        if (strncmp(o->help, "nvme", 4) == 0 && job_value(c->job, p->section, o->name))
+            text_printf(out, "note: [%s] %s has no effect: nothing is offloaded to nvme\n",
+                        p->section, o->name);
     for (const struct opt *o = deepspeed_opts; o->type != OPT_END && d->stage != 3; o++)
         if (strncmp(o->help, "stage 3", 7) == 0 && job_value(c->job, p->section, o->name))
             text_printf(out, "note: [%s] %s has no effect: it belongs to stage 3\n", p->section,

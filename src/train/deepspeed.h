@@ -19,7 +19,7 @@ struct deepspeed_conf {
     int64_t reduce_bucket_size, allgather_bucket_size, prefetch_bucket_size;
     int64_t persist_elems, persist_total, reuse_elems, live_elems;
     int64_t sub_group_size, mics_shard_size, hpz_partition_size, granularity;
-    int offload_optimizer, offload_param; /* enum offload */
+    int offload_optimizer, offload_param; /* enum offload_device */
     const char *optimizer_nvme, *param_nvme;
     int64_t optimizer_buffers, param_buffers, param_buffer_size, max_in_cpu;
     bool optimizer_pin, param_pin, pipeline_read, pipeline_write, fast_init, super_offload;
@@ -35,7 +35,7 @@ struct deepspeed_conf {
     int allreduce_op;
     const char *config_file, *hostfile, *exclusion, *inclusion, *launcher, *moe_classes;
 };
-enum offload { OFFLOAD_NONE, OFFLOAD_CPU };
+enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 
 extern const struct opt deepspeed_opts[];
 

@@ -2,7 +2,7 @@
  * accelerate's deepspeed_config): what each does here, or why it does nothing. */
 #include "train/deepspeed.h"
 
-static const char *const offload_words[] = {"none", "cpu", NULL};
+static const char *const offload_words[] = {"none", "cpu", "nvme", NULL};
 static const char *const save_words[] = {"false", "true", "auto", NULL};
 static const char *const op_words[] = {"mean", "sum", NULL};
 
@@ -76,8 +76,8 @@ const struct opt deepspeed_opts[] = {
             "stage 3: ranks that share a copy, as HYBRID_SHARD's dp_shard_size; -1: all"),
     BOOL_KEY(ZERO("mics_hierarchical_params_gather"), D, mics_hierarchical, "false",
              "no effect: a group's parameters are gathered inside the group"),
-    I64_KEY(ZERO("sub_group_size"), D, sub_group_size, "1000000000", 1, 1e15,
-            "no effect: the update works in place and needs no memory of its own"),
+    I64_KEY(ZERO("sub_group_size"), D, sub_group_size, "1048576", 1024, 1e12,
+            "nvme: elements that are updated at once, in two tiles of memory (DeepSpeed: 1e9)"),
     I64_KEY(ZERO("allgather_bucket_size"), D, allgather_bucket_size, "500000000", 1, 1e15,
             "no effect: new weights are gathered in place, without a bucket"),
     BOOL_KEY(ZERO("contiguous_gradients"), D, contiguous_gradients, "true",
@@ -132,14 +132,43 @@ const struct opt deepspeed_opts[] = {
      .offset = offsetof(struct D, offload_optimizer),
      .dflt = "none",
      .words = offload_words,
-     .help = "no effect on CPUs: optimizer states are in host memory in any case"},
+     .help =
+         "cpu: host memory, where they are in any case; nvme: moments, and under stages 1 and 2 "
+         "master weights, in a file of each rank"},
     {.name = ZERO("offload_param.device"),
      .aliases = "offload_param_device",
      .type = OPT_ENUM,
      .offset = offsetof(struct D, offload_param),
      .dflt = "none",
      .words = offload_words,
-     .help = "no effect on CPUs: parameters are in host memory in any case"},
+     .help = "stage 3; cpu: host memory, where they are in any case; nvme: master weights in the "
+             "same file"},
+    {.name = ZERO("offload_optimizer.nvme_path"),
+     .aliases = "offload_optimizer_nvme_path",
+     .type = OPT_STR,
+     .flags = OPT_PATH,
+     .offset = offsetof(struct D, optimizer_nvme),
+     .help = "folder of that file; no name is left in it"},
+    {.name = ZERO("offload_param.nvme_path"),
+     .aliases = "offload_param_nvme_path",
+     .type = OPT_STR,
+     .flags = OPT_PATH,
+     .offset = offsetof(struct D, param_nvme),
+     .help = "folder of that file; no name is left in it"},
+    BOOL_KEY(ZERO("offload_optimizer.pipeline_read"), D, pipeline_read, "true",
+             "nvme: read the next tile while one is updated (DeepSpeed: false)"),
+    BOOL_KEY(ZERO("offload_optimizer.pipeline_write"), D, pipeline_write, "true",
+             "nvme: write the last tile while one is updated (DeepSpeed: false)"),
+    BOOL_KEY(ZERO("offload_optimizer.fast_init"), D, fast_init, "false",
+             "no effect: moments begin as a file of zeros, which costs nothing"),
+    I64_KEY(ZERO("offload_optimizer.buffer_count"), D, optimizer_buffers, "4", 2, 1e6,
+            "no effect: two tiles of sub_group_size are in memory at once"),
+    I64_KEY(ZERO("offload_param.buffer_count"), D, param_buffers, "5", 1, 1e6,
+            "no effect: parameters on disk are read through the page cache"),
+    I64_KEY(ZERO("offload_param.buffer_size"), D, param_buffer_size, "100000000", 1, 1e15,
+            "no effect: parameters on disk are read through the page cache"),
+    I64_KEY(ZERO("offload_param.max_in_cpu"), D, max_in_cpu, "1000000000", 0, 1e15,
+            "no effect: parameters on disk are read through the page cache"),
     BOOL_KEY(ZERO("offload_optimizer.pin_memory"), D, optimizer_pin, "true",
              "no effect on CPUs: no copy engine wants pinned pages"),
     BOOL_KEY(ZERO("offload_param.pin_memory"), D, param_pin, "true",

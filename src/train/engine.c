@@ -382,6 +382,8 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
         TRY(overflowed(e, w, loss));
     } else {
         update(e, t, lr, out->grad_norm, scale);
+        if (e->shard->conf.offload.dir)
+            TRY_ALL(e->run->comm, shard_disk_status(e->shard));
         if (c->strategy.mixed_precision == PRECISION_FP16)
             TRY(loss_scale_update(&e->scale, &c->strategy.scale, false));
     }

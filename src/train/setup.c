@@ -252,6 +252,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     r->plan = plan_make(r->model, r->strategy.policy, &r->strategy.wrap, r->strategy.group_size, a);
     if (purpose == RUN_TRAIN)
         r->shard = (struct shard_conf){.reduce_bucket = r->strategy.reduce_bucket,
+                                       .offload = r->strategy.offload,
                                        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
                                        .average_every = r->conf.strategy.local_sgd_steps,
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&

@@ -1,5 +1,6 @@
 /* From [strategy] and its plugin to a row of the strategy table and a way to wrap. */
 #pragma once
+#include "parallel/offload.h"
 #include "parallel/plan.h"
 #include "train/conf.h"
 #include "train/plugin.h"
@@ -8,6 +9,7 @@ struct strategy {
     const struct policy *policy;
     struct wrap wrap;
     int n_ranks, group_size; /* group_size ranks share a copy of what is sharded */
+    struct offload_conf offload;
     int64_t reduce_bucket;   /* elements that are summed at once; 0: the engine's own choice */
     const char *plugin;      /* name of the plugin in use, "" for [plugin]; NULL: none */
 };

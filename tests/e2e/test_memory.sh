@@ -12,6 +12,9 @@ printf '%s\n' "[job]" "max_steps = 2" "output_dir = $T/run" "[model]" "type = gp
     "resume = never" "overwrite = true" "[plugin.f]" "type = fsdp" "[plugin.d]" \
     "type = deepspeed" >"$T/job.ini"
 
+key=plugin.d.zero_optimization.offload_optimizer
+disk="$key.device=nvme $key.nvme_path=$T"
+
 bytes() { # "1.91 GiB" as bytes
     echo "$1" | awk '{ u["B"] = 1; u["KiB"] = 1024; u["MiB"] = 1048576; u["GiB"] = 1073741824
                        printf "%.0f", $1 * u[$2] }'
@@ -23,6 +26,7 @@ for ranks in 1 2 4; do
         "plugin=d plugin.d.zero_optimization.stage=2" \
         "plugin=f plugin.f.fsdp_sharding_strategy=SHARD_GRAD_OP" \
         "plugin=f plugin.f.fsdp_sharding_strategy=FULL_SHARD" \
+        "plugin=d plugin.d.zero_optimization.stage=2 $disk" \
         "mixed_precision=bf16 plugin=f plugin.f.fsdp_sharding_strategy=FULL_SHARD"; do
         overrides=$(echo "$keys" | sed 's/\([^ ]*=\)/strategy.\1/g
             s/strategy\.plugin\.\([fd]\)/plugin.\1/g')

@@ -81,6 +81,7 @@ static struct result run(struct comm *c, const struct variant *v, const char *st
     "distributed_type = DEEPSPEED\n[plugin.d]\ntype = deepspeed\nzero_optimization.stage = " stage \
     "\n" more
 #define ZERO(key, value) "zero_optimization." key " = " value "\n"
+#define ON_DISK(what) ZERO(what ".device", "nvme") ZERO(what ".nvme_path", "build")
 #define SHARD_ALL ZERO("stage3_param_persistence_threshold", "0")
 #define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
 
@@ -97,6 +98,13 @@ static const struct {
                                            ZERO("stage3_model_persistence_threshold", "1500"))},
     {"ZeRO-3, the last block stays until backward",
      DEEPSPEED("3", SHARD_ALL ZERO("stage3_max_reuse_distance", "1000"))},
+    {"ZeRO-1, optimizer on disk", DEEPSPEED("1", ON_DISK("offload_optimizer"))},
+    {"ZeRO-2, optimizer on disk, small tiles",
+     DEEPSPEED("2", ON_DISK("offload_optimizer") ZERO("sub_group_size", "1024"))},
+    {"ZeRO-3, optimizer and parameters on disk",
+     DEEPSPEED("3", SHARD_ALL ON_DISK("offload_optimizer") ON_DISK("offload_param"))},
+    {"ZeRO-3 in pairs, optimizer on disk",
+     DEEPSPEED("3", ON_DISK("offload_optimizer") ZERO("mics_shard_size", "2"))},
     {"ZeRO-3 in pairs", DEEPSPEED("3", SHARD_ALL ZERO("mics_shard_size", "2"))},
     {"NO_SHARD", FSDP("NO_SHARD", "")},
     {"SHARD_GRAD_OP", FSDP("SHARD_GRAD_OP", "")},
