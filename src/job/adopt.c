@@ -21,9 +21,9 @@ static const struct scan_entry *find_target(const struct job *j, const char *kin
     return e || !name ? e : job_find(j, kind, row);
 }
 
-/* Value as the row prints it, so that 1 and 1.0 are the same. */
-static int canonical(const struct job *j, const struct scan_entry *e, const struct opt *row,
-                     const char **out)
+/* Value as the row prints it, so that 1 and 1.0 are the same.  e: where it stands. */
+static int canonical(const struct job *j, const struct scan_entry *e, const char *text,
+                     const struct opt *row, const char **out)
 {
     union { /* as large and as aligned as any field */
         struct opt_f64s numbers;
@@ -31,7 +31,7 @@ static int canonical(const struct job *j, const struct scan_entry *e, const stru
     } value;
     struct opt at_zero = *row;
     at_zero.offset = 0;
-    int rc = opt_parse(&at_zero, e->value, &value, j->arena);
+    int rc = opt_parse(&at_zero, text, &value, j->arena);
     if (rc != ERR_OK)
         err_prefix("%s", job_place(e, j->arena));
     else
@@ -59,13 +59,21 @@ int job_adopt(const struct job *j, const char *from_section, const char *from_ke
     const struct scan_entry *from = find_written(j, from_section, from_key);
     if (!from || text_same(from->value, "auto"))
         return ERR_OK;
+    return job_adopt_as(j, from_section, from_key, from->value, kind, name, row);
+}
+
+int job_adopt_as(const struct job *j, const char *from_section, const char *from_key,
+                 const char *value, const char *kind, const char *name, const struct opt *row)
+{
+    const struct scan_entry *from = find_written(j, from_section, from_key);
+    REQUIRE(from);
     const struct scan_entry *to = find_target(j, kind, name, row);
     const char *said = NULL, *says = NULL;
-    TRY(canonical(j, from, row, &says));
+    TRY(canonical(j, from, value, row, &says));
     if (to && to->level < from->level)
         return ERR_OK;
     if (to && to->level == from->level) {
-        TRY(canonical(j, to, row, &said));
+        TRY(canonical(j, to, to->value, row, &said));
         if (!text_same(said, says)) {
             err_set(ERR_USAGE, "%s says another thing: one of the two is enough",
                     job_place(to, j->arena));
@@ -73,7 +81,7 @@ int job_adopt(const struct job *j, const char *from_section, const char *from_ke
             return ERR_USAGE;
         }
     }
-    add(j, job_section_name(j, kind, name), row, from->value, from->level, from);
+    add(j, job_section_name(j, kind, name), row, value, from->level, from);
     return ERR_OK;
 }
 

@@ -15,7 +15,7 @@
 
 /* One choice of a section's type key, with the keys that only this choice has. */
 struct section_variant {
-    const char *word; /* value of the type key, any case */
+    const char *word;       /* value of the type key, any case */
     const struct opt *opts; /* NULL: no keys of its own */
 };
 
@@ -24,7 +24,7 @@ struct section_kind {
     const char *name;
     bool may_be_named;
     const struct opt *opts;
-    const char *type_key; /* the key of opts that picks a variant, or NULL */
+    const char *type_key;                   /* the key of opts that picks a variant, or NULL */
     const struct section_variant *variants; /* ends with .word == NULL; NULL if type_key is */
     const char *help;
 };
@@ -71,6 +71,10 @@ int job_read(const struct job *j, const char *kind, const char *name, const stru
  * ERR_USAGE names both lines.  Local. */
 int job_adopt(const struct job *j, const char *from_section, const char *from_key, const char *kind,
               const char *name, const struct opt *row);
+
+/* The same where from_key's value, whatever it is, stands for value.  Local. */
+int job_adopt_as(const struct job *j, const char *from_section, const char *from_key,
+                 const char *value, const char *kind, const char *name, const struct opt *row);
 
 /* Another default for row's key of [KIND.NAME]: its value unless something sets it.  Local. */
 void job_adopt_default(const struct job *j, const char *kind, const char *name,

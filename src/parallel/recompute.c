@@ -7,7 +7,7 @@
 struct marker {
     const struct model *m;
     const struct recompute *r;
-    int64_t seen;
+    int64_t every, seen;
     int n;
     const struct module *bad;
 };
@@ -37,13 +37,13 @@ static void mark(struct module *x, void *arg)
         return;
     if (!can_run_again(k->m, x))
         k->bad = x;
-    x->recompute = k->seen++ % k->r->every == 0;
+    x->recompute = k->seen++ % k->every == 0;
     k->n += x->recompute;
 }
 
 int recompute_mark(const struct model *m, const struct recompute *r, int *n)
 {
-    struct marker k = {.m = m, .r = r};
+    struct marker k = {.m = m, .r = r, .every = r->every};
     struct text t = {0};
     int rc = ERR_OK;
     for (const char *const *w = r->on ? r->classes : NULL; w && *w; w++) {
@@ -55,6 +55,10 @@ int recompute_mark(const struct model *m, const struct recompute *r, int *n)
         return rc;
     }
     module_walk(m->root, mark, &k);
+    if (r->number > 0 && k.seen > 0) { /* they are counted now */
+        k = (struct marker){.m = m, .r = r, .every = (k.seen + r->number - 1) / r->number};
+        module_walk(m->root, mark, &k);
+    }
     *n = k.n;
     if (k.bad)
         FAIL(ERR_USAGE,

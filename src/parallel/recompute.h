@@ -5,9 +5,10 @@
 
 struct recompute {
     bool on;
-    const char *const
-        *classes;  /* NULL-terminated, the family's aliases are known; NULL: its blocks */
-    int64_t every; /* 1: all of them, 2: every second one, …, in execution order */
+    /* NULL-terminated, the family's aliases are known; NULL: its blocks */
+    const char *const *classes;
+    int64_t every;  /* 1: all of them, 2: every second one, …, in execution order */
+    int64_t number; /* 0: as every says; else at most so many, evenly spread */
 };
 
 /* Mark m's modules, those that a change of r no longer wants too; *n of them are marked.  ERR_USAGE

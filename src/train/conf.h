@@ -37,6 +37,7 @@ struct strategy_conf {
     bool activation_checkpointing;
     struct opt_strs activation_checkpointing_classes; /* empty: the model's blocks */
     int64_t activation_checkpointing_every;
+    int64_t activation_checkpointing_number; /* OPT_AUTO_I64: as every says */
     int64_t local_sgd_steps; /* 0: sums at every step */
 };
 

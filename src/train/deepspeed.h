@@ -33,6 +33,12 @@ struct deepspeed_conf {
     bool disable_allgather, prescale, zero3_init, comms_logger, flops_profiler;
     double predivide;
     int allreduce_op;
+    const char *fp16_enabled, *bf16_enabled;
+    const char *loss_scale, *initial_scale_power, *loss_scale_window, *hysteresis;
+    const char *consecutive_hysteresis, *min_loss_scale, *number_checkpoints;
+    bool fp16_auto_cast, fp16_master, bf16_immediate, bf16_check, bf16_master, bf16_states;
+    bool partition_activations, cpu_checkpointing, contiguous_memory, synchronize_boundary;
+    bool profile_checkpointing;
     const char *config_file, *hostfile, *exclusion, *inclusion, *launcher, *moe_classes;
 };
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };

@@ -14,6 +14,13 @@ static const struct meaning meanings[] = {
     {"gradient_accumulation_steps", "strategy", "gradient_accumulation_steps"},
     {"gradient_clipping", "strategy", "gradient_clipping"},
     {"steps_per_print", "job", "log_every"},
+    {"fp16.loss_scale", "strategy", "fp16.loss_scale"},
+    {"fp16.initial_scale_power", "strategy", "fp16.initial_scale_power"},
+    {"fp16.loss_scale_window", "strategy", "fp16.loss_scale_window"},
+    {"fp16.hysteresis", "strategy", "fp16.hysteresis"},
+    {"fp16.consecutive_hysteresis", "strategy", "fp16.consecutive_hysteresis"},
+    {"fp16.min_loss_scale", "strategy", "fp16.min_loss_scale"},
+    {"activation_checkpointing.number_checkpoints", "strategy", "activation_checkpointing_number"},
     {"optimizer.type", "optimizer", "type"},
     {"optimizer.params.lr", "optimizer", "lr"},
     {"optimizer.params.weight_decay", "optimizer", "weight_decay"},
@@ -166,14 +173,49 @@ static int divide_batch(struct run_conf *c, const struct plugin *p, int n_ranks,
     return ERR_OK;
 }
 
+/* The section in which a key of the plugin stands. */
+static const char *section_of(const struct run_conf *c, const struct plugin *p, const char *key)
+{
+    return job_value(c->job, p->section, key) ? p->section : "plugin";
+}
+
+/* WORD.enabled: true stands for mixed_precision = WORD, false denies it. */
+static int adopt_precision(const struct run_conf *c, const struct plugin *p, const char *word,
+                           struct arena *a)
+{
+    const struct opt row = {.type = OPT_BOOL},
+                     *target = section_row("strategy", "mixed_precision", a);
+    const char *key = arena_printf(a, "%s.enabled", word), *v = said(c, p, key);
+    const char *told = job_value(c->job, "strategy", "mixed_precision");
+    bool on;
+    if (!v || text_same(v, "auto"))
+        return ERR_OK;
+    int rc = opt_parse(&row, v, &on, a);
+    if (rc != ERR_OK) {
+        err_prefix("%s", job_where(c->job, "plugin", p->name, key));
+        return rc;
+    }
+    if (on)
+        return job_adopt_as(c->job, section_of(c, p, key), key, word, "strategy", NULL, target);
+    if (told && text_same(told, word))
+        return job_error(c->job, "plugin", p->name, key, "does not go with %s",
+                         job_where(c->job, "strategy", NULL, "mixed_precision"));
+    return ERR_OK;
+}
+
 int deepspeed_adopt(struct run_conf *c, const struct plugin *p, int n_ranks, struct arena *a)
 {
+    static const char number[] = "activation_checkpointing.number_checkpoints";
     for (int i = 0; i < N_MEANINGS; i++) {
         const struct meaning *m = &meanings[i];
-        const char *from = job_value(c->job, p->section, m->key) ? p->section : "plugin";
-        TRY(job_adopt(c->job, from, m->key, m->kind, name_of(c, m->kind),
+        TRY(job_adopt(c->job, section_of(c, p, m->key), m->key, m->kind, name_of(c, m->kind),
                       section_row(m->kind, m->target, a)));
     }
+    TRY(adopt_precision(c, p, "bf16", a));
+    TRY(adopt_precision(c, p, "fp16", a));
+    if (said(c, p, number))
+        TRY(job_adopt_as(c->job, section_of(c, p, number), number, "true", "strategy", NULL,
+                         section_row("strategy", "activation_checkpointing", a)));
     const char *clipping = said(c, p, "gradient_clipping");
     if (clipping && text_same(clipping, "auto"))
         job_adopt_default(c->job, "strategy", NULL, section_row("strategy", "gradient_clipping", a),

@@ -1,4 +1,5 @@
 /* FSDP's keys, both generations: a row of the strategy table, a way to wrap. */
+#include "train/sections.h"
 #include "train/strategy.h"
 
 #include <string.h>
@@ -8,6 +9,7 @@ struct fsdp_conf {
     int64_t fsdp_version, fsdp_min_num_params, dp_shard_size;
     const char *fsdp_reshard_after_forward;
     struct opt_strs fsdp_transformer_layer_cls_to_wrap;
+    const char *fsdp_activation_checkpointing;
     bool fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_offload_params;
     bool fsdp_cpu_ram_efficient_loading, fsdp_sync_module_states;
 };
@@ -44,6 +46,8 @@ static const struct opt fsdp_opts[] = {
          "no effect: each rank makes and reads only what it holds in any case"),
     BOOL(fsdp_conf, fsdp_sync_module_states, "true",
          "no effect: first weights are equal on all ranks in any case"),
+    STR(fsdp_conf, fsdp_activation_checkpointing, NULL,
+        "activation_checkpointing of [strategy]: blocks keep their inputs only"),
     {.type = OPT_END},
 };
 
@@ -96,6 +100,15 @@ static int check(const struct run_conf *c, const struct plugin *p)
     return ERR_OK;
 }
 
+static int adopt(struct run_conf *c, const struct plugin *p, int n_ranks, struct arena *a)
+{
+    static const char key[] = "fsdp_activation_checkpointing";
+    (void)n_ranks;
+    const char *from = job_value(c->job, p->section, key) ? p->section : "plugin";
+    return job_adopt(c->job, from, key, "strategy", NULL,
+                     section_row("strategy", "activation_checkpointing", a));
+}
+
 static int hybrid_group(const struct run_conf *c, const struct plugin *p, int n_ranks,
                         int node_size, int *size)
 {
@@ -136,5 +149,6 @@ const struct plugin_type plugin_fsdp = {
     .conf_bytes = sizeof(struct fsdp_conf),
     .family = TYPE_FSDP,
     .check = check,
+    .adopt = adopt,
     .use = use,
 };

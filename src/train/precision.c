@@ -1,6 +1,7 @@
 /* From the job's words about precision to dtypes. */
 #include "train/precision.h"
 
+#include "train/plugin.h"
 #include "train/sections.h"
 #include <string.h>
 
@@ -13,9 +14,16 @@ enum dtype precision_compute(const struct strategy_conf *c)
 
 void precision_notes(const struct run_conf *c, struct text *out)
 {
-    bool half = c->strategy.mixed_precision == PRECISION_FP16;
-    for (const struct opt *o = kind_strategy.opts; o->type != OPT_END && !half; o++)
-        if (strncmp(o->name, "fp16.", 5) == 0 && job_value(c->job, "strategy", o->name))
-            text_printf(out, "note: [strategy] %s has no effect: mixed_precision is not fp16\n",
-                        o->name);
+    const struct strategy_conf *s = &c->strategy;
+    const char *places[] = {"strategy", c->plugin ? c->plugin->section : "strategy"};
+    for (const struct opt *o = kind_strategy.opts; o->type != OPT_END; o++) {
+        const char *why = NULL;
+        if (strncmp(o->name, "fp16.", 5) == 0 && s->mixed_precision != PRECISION_FP16)
+            why = "mixed_precision is not fp16";
+        if (strncmp(o->name, "activation_checkpointing_", 25) == 0 && !s->activation_checkpointing)
+            why = "activation_checkpointing is false";
+        for (int i = 0; why && i < (c->plugin ? 2 : 1); i++)
+            if (job_value(c->job, places[i], o->name))
+                text_printf(out, "note: [%s] %s has no effect: %s\n", places[i], o->name, why);
+    }
 }

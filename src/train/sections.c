@@ -67,6 +67,9 @@ static const struct opt strategy_opts[] = {
          "class names of what is computed again; without it the model's own block"),
     I64(strategy_conf, activation_checkpointing_every, "1", 1, 1e6,
         "1: all of these, 2: every second one, …"),
+    I64_AUTO(
+        strategy_conf, activation_checkpointing_number, "auto", 1, 1e6,
+        "at most so many of these, evenly spread; auto: as activation_checkpointing_every says"),
     I64(strategy_conf, local_sgd_steps, "0", 0, 1e9,
         "DDP: ranks take steps of their own and average their weights every so many (LocalSGD); "
         "0: they sum gradients at every step"),

@@ -128,8 +128,7 @@ static int count_steps(struct run *r, int n_ranks)
                          "is shared by %d ranks (split_batches): at least one sample a rank",
                          n_ranks);
     b->micro_global = c->data.conf.split_batches ? size : size * n_ranks;
-    bool other_world =
-        r->from && !c->batch_is_fixed && r->resume.micro_global != b->micro_global;
+    bool other_world = r->from && !c->batch_is_fixed && r->resume.micro_global != b->micro_global;
     if (other_world && r->resume.world != n_ranks) {
         if (c->ckpt.on_world_change == WORLD_ERROR)
             return job_error(c->job, "checkpoint", NULL, "on_world_change",
@@ -222,9 +221,11 @@ static int mark_recomputed(struct run *r)
     const char **classes = arena_alloc(r->arena, sizeof *classes * (size_t)(names->n + 1));
     if (names->n > 0)
         memcpy(classes, names->v, sizeof *classes * (size_t)names->n);
+    bool counted = s->activation_checkpointing_number != OPT_AUTO_I64;
     const struct recompute how = {.on = s->activation_checkpointing && r->purpose == RUN_TRAIN,
                                   .classes = names->n > 0 ? classes : NULL,
-                                  .every = s->activation_checkpointing_every};
+                                  .every = s->activation_checkpointing_every,
+                                  .number = counted ? s->activation_checkpointing_number : 0};
     int rc = recompute_mark(r->model, &how, &r->n_recomputed);
     return rc == ERR_OK ? rc
                         : job_error(r->conf.job, "strategy", NULL,

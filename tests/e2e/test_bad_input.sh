@@ -68,6 +68,11 @@ job; train "heads that do not divide the width" 2 "n_head" model.n_head=3
 job; train "a wrong enum" 2 "SGD" optimizer.type=Sdg
 job; train "a dtype that does not exist yet" 2 "mixed_precision" strategy.mixed_precision=fp8
 job; train "a strategy that does not exist yet" 2 "distributed_type" strategy.distributed_type=TPU
+job "[plugin.z]" "type = deepspeed" "bf16.enabled = true" "fp16.enabled = true"
+train "two precisions at once" 2 "bf16.enabled = true" strategy.plugin=z
+job "[strategy]" "mixed_precision = fp16" "plugin = z" "[plugin.z]" "type = deepspeed" \
+    "bf16.enabled = true"
+train "bf16.enabled with mixed_precision = fp16" 2 "mixed_precision = fp16 says another thing"
 job; train "activation checkpointing of a class that the model has not" 2 "its classes are GPT2" \
     strategy.activation_checkpointing=true strategy.activation_checkpointing_classes=Blok
 job; train "activation checkpointing of what keeps nothing" 2 "nothing to run again" \

@@ -1,0 +1,144 @@
+/* Precision and activation checkpointing from the keys of FSDP and DeepSpeed, and what contradicts
+ * itself. */
+#include "train_run.h"
+
+static const char head[] =
+    "[job]\nmax_steps = 2\noutput_dir = none\n[model]\nn_layer = 5\nn_head = 1\nn_embd = 8\n"
+    "block_size = 8\n[data]\npath = jobs/data/pride_and_prejudice.txt\n";
+
+static int set_up(struct arena *a, const char *keys, struct run *r)
+{
+    struct job *j;
+    struct comm *c = comm_self();
+    const struct section_kind *const *kinds = run_kinds(a);
+    const char *ini = arena_printf(a, "%s%s", head, keys);
+    *r = (struct run){0};
+    train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
+    int rc = job_check(j, kinds);
+    if (rc == ERR_OK)
+        rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, r);
+    comm_close(&c);
+    return rc;
+}
+
+#define ZERO "[strategy]\nplugin = z\n%s[plugin.z]\ntype = deepspeed\n%s"
+
+static void test_precision(struct arena *a)
+{
+    struct run r;
+    static const struct {
+        const char *strategy, *plugin;
+        enum dtype compute;
+    } good[] = {
+        {"", "", DTYPE_F32},
+        {"", "fp16.enabled = true\n", DTYPE_F16},
+        {"", "bf16.enabled = true\nfp16.enabled = false\n", DTYPE_BF16},
+        {"mixed_precision = fp16\n", "fp16.enabled = auto\nbf16.enabled = auto\n", DTYPE_F16},
+        {"mixed_precision = fp16\n", "fp16.enabled = true\n", DTYPE_F16},
+        {"mixed_precision = bf16\n", "fp16.enabled = false\n", DTYPE_BF16},
+    };
+    TEST ("WORD.enabled is mixed_precision = WORD") {
+        for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+            train_must(set_up(a, arena_printf(a, ZERO, good[i].strategy, good[i].plugin), &r));
+            CHECK(r.shard.compute == good[i].compute);
+            run_clear(&r);
+        }
+    }
+    static const char *const bad[][3] = {
+        {"mixed_precision = fp16\n", "bf16.enabled = true\n",
+         "t.ini:16: [plugin.z] bf16.enabled = true: t.ini:13: [strategy] mixed_precision = fp16 "
+         "says another thing: one of the two is enough"},
+        {"mixed_precision = no\n", "fp16.enabled = true\n", "mixed_precision = no says another"},
+        {"mixed_precision = fp16\n", "fp16.enabled = false\n",
+         "t.ini:16: [plugin.z] fp16.enabled = false: does not go with t.ini:13: [strategy] "
+         "mixed_precision = fp16"},
+        {"", "fp16.enabled = true\nbf16.enabled = true\n",
+         "t.ini:15: [plugin.z] fp16.enabled = true: t.ini:16: [plugin.z] bf16.enabled = true says"},
+        {"", "fp16.enabled = maybe\n", "fp16.enabled = maybe"},
+        {"", "fp16.hysteresis = 0\n", "fp16.hysteresis = 0"},
+        {"fp16.hysteresis = 3\n", "fp16.hysteresis = 1\n", "fp16.hysteresis = 3 says another"},
+        {"", "bf16.bf16_optimizer_states = true\n", "only false"},
+        {"", "fp16.fp16_master_weights_and_grads = true\n", "only false"},
+    };
+    TEST ("what contradicts itself is one message with both places") {
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            CHECK(set_up(a, arena_printf(a, ZERO, bad[i][0], bad[i][1]), &r) == ERR_USAGE);
+            CHECK_HAS(err_text(), bad[i][2]);
+            run_clear(&r);
+        }
+    }
+    TEST ("DeepSpeed's block is the loss scale's own keys") {
+        train_must(set_up(a,
+                          arena_printf(a, ZERO, "",
+                                       "fp16.enabled = true\nfp16.loss_scale = 8\n"
+                                       "fp16.initial_scale_power = 5\nfp16.loss_scale_window = 6\n"
+                                       "fp16.hysteresis = 7\nfp16.consecutive_hysteresis = true\n"
+                                       "fp16.min_loss_scale = 0.5\n"),
+                          &r));
+        const struct loss_scale_conf *s = &r.conf.strategy.scale;
+        CHECK(s->loss_scale == 8 && s->initial_scale_power == 5 && s->loss_scale_window == 6);
+        CHECK(s->hysteresis == 7 && s->consecutive_hysteresis && s->min_loss_scale == 0.5);
+        run_clear(&r);
+    }
+    TEST ("a key that has no effect under this precision is named in a line") {
+        struct text t = {0};
+        train_must(set_up(a,
+                          arena_printf(a, ZERO, "fp16.hysteresis = 3\nmixed_precision = bf16\n",
+                                       "fp16.min_loss_scale = 2\n"),
+                          &r));
+        strategy_notes(&r.conf, &r.strategy, &t);
+        CHECK_HAS(t.s, "[strategy] fp16.hysteresis has no effect: mixed_precision is not fp16\n");
+        CHECK_HAS(t.s, "[plugin.z] fp16.min_loss_scale has no effect");
+        text_clear(&t);
+        run_clear(&r);
+    }
+}
+
+static void test_recompute(struct arena *a)
+{
+    struct run r;
+    static const struct {
+        const char *keys;
+        int n; /* of five blocks */
+    } ways[] = {
+        {"", 0},
+        {"[strategy]\nactivation_checkpointing = true\n", 5},
+        {"[strategy]\ngradient_checkpointing = true\n", 5},
+        {"[strategy]\nactivation_checkpointing = true\nactivation_checkpointing_every = 2\n", 3},
+        {"[strategy]\nactivation_checkpointing = true\nactivation_checkpointing_number = 2\n", 2},
+        {"[strategy]\nactivation_checkpointing = true\nactivation_checkpointing_number = 9\n", 5},
+        {"[strategy]\ndistributed_type = FSDP\n[plugin]\ntype = fsdp\n"
+         "fsdp_activation_checkpointing = true\n",
+         5},
+        {"[strategy]\ndistributed_type = FSDP\n[plugin]\ntype = fsdp\n"
+         "fsdp_activation_checkpointing = false\n",
+         0},
+        {"[strategy]\nplugin = z\n[plugin.z]\ntype = deepspeed\n"
+         "activation_checkpointing.number_checkpoints = 3\n",
+         3},
+    };
+    TEST ("which blocks are computed again") {
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            train_must(set_up(a, ways[i].keys, &r));
+            CHECK(r.n_recomputed == ways[i].n);
+            run_clear(&r);
+        }
+    }
+    TEST ("FSDP's key against the strategy's") {
+        CHECK(set_up(a,
+                     "[strategy]\ndistributed_type = FSDP\nactivation_checkpointing = false\n"
+                     "[plugin]\ntype = fsdp\nfsdp_activation_checkpointing = true\n",
+                     &r) == ERR_USAGE);
+        CHECK_HAS(err_text(), "activation_checkpointing = false says another thing");
+        run_clear(&r);
+    }
+}
+
+int main(void)
+{
+    struct arena *a = arena_create();
+    test_precision(a);
+    test_recompute(a);
+    arena_destroy(&a);
+    return check_done();
+}
