@@ -22,8 +22,10 @@ void precision_notes(const struct run_conf *c, struct text *out)
             why = "mixed_precision is not fp16";
         if (strncmp(o->name, "activation_checkpointing_", 25) == 0 && !s->activation_checkpointing)
             why = "activation_checkpointing is false";
-        for (int i = 0; why && i < (c->plugin ? 2 : 1); i++)
-            if (job_value(c->job, places[i], o->name))
+        for (int i = 0; why && i < (c->plugin ? 2 : 1); i++) {
+            const char *v = job_value(c->job, places[i], o->name);
+            if (v && !(o->dflt && text_same(v, o->dflt))) /* a resolved job has all of them */
                 text_printf(out, "note: [%s] %s has no effect: %s\n", places[i], o->name, why);
+        }
     }
 }
