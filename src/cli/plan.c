@@ -31,8 +31,8 @@ static int largest_rank(const struct plan *p)
     return best;
 }
 
-/* One strategy's line.  Group: ranks that share a copy. */
-static void print_row(const struct run *r, const struct policy *policy, int64_t group,
+/* One strategy's line.  group: ranks that share a copy; node: ranks of a node. */
+static void print_row(const struct run *r, const struct policy *policy, int64_t group, int64_t node,
                       const struct plan_memory *m, struct text *t)
 {
     struct arena *a = arena_create();
@@ -43,10 +43,12 @@ static void print_row(const struct run *r, const struct policy *policy, int64_t 
     const struct plan *p = plan_make(r->model, policy, &wrap, (int)group, a);
     struct shard_memory s;
     struct shard_traffic x;
-    int rank = largest_rank(p);
-    shard_measure(p, r->model, &r->shard, rank, &s);
-    shard_count_traffic(p, r->model, &r->shard, r->batching.accumulation,
-                        r->strategy.n_ranks / group, &x);
+    struct shard_conf conf = r->shard;
+    int rank = largest_rank(p), here = (int)(node < group ? node : group);
+    run_share_node(r, here, here, &conf);
+    shard_measure(p, r->model, &conf, rank, &s);
+    shard_count_traffic(p, r->model, &conf, r->batching.accumulation, r->strategy.n_ranks / group,
+                        &x);
     size_t activations = m->tape_bytes + m->frame_bytes + m->scratch_bytes;
     text_printf(t, "%c %-19s", mine ? '*' : ' ', policy->name);
     column(t, (double)(s.master + s.copy));
@@ -54,8 +56,9 @@ static void print_row(const struct run *r, const struct policy *policy, int64_t 
     column(t, (double)s.state);
     column(t, (double)(s.gathered + s.unit_grads + s.scratch));
     column(t, (double)activations);
-    size_t state = shard_bytes(p, r->model, &r->shard, rank);
+    size_t state = shard_bytes(p, r->model, &conf, rank);
     column(t, (double)(state + activations));
+    column(t, (double)s.node);
     column(t, (double)x.sent);
     text_printf(t, "\n");
     arena_destroy(&a);
@@ -90,14 +93,16 @@ static int plan(struct cli *c, int argc, char **argv)
                 run.conf.family->name, (long long)run.plan->n_params, run.plan->n_units,
                 (long long)conf.ranks, (long long)conf.nodes, conf.nodes == 1 ? "" : "s",
                 dtype_name(run.shard.compute), (long long)run.batching.max_local);
-    text_printf(&t, "%-21s %10s %10s %10s %10s %10s %10s %10s\n", "  bytes of one rank", "weights",
-                "gradients", "moments", "units", "activation", "together", "sent/step");
+    text_printf(&t, "%-21s %10s %10s %10s %10s %10s %10s %10s %10s\n", "  bytes of one rank",
+                "weights", "gradients", "moments", "units", "activation", "together", "+ a node",
+                "sent/step");
     for (const struct policy *p = policy_list; p->name; p++) {
         bool hybrid = p->group == GROUP_NODE;
         if (p->group == GROUP_SELF && !p->averages && conf.ranks > 1)
             continue;
-        int64_t group = hybrid ? conf.ranks / conf.nodes : p->averages ? 1 : conf.ranks;
-        print_row(&run, p, group, &m, &t);
+        int64_t node = conf.ranks / conf.nodes;
+        int64_t group = hybrid ? node : p->averages ? 1 : conf.ranks;
+        print_row(&run, p, group, node, &m, &t);
     }
     fputs(t.s, stdout);
     text_clear(&t);
@@ -112,6 +117,7 @@ const struct command plan_command = {
     .summary = "memory and traffic of one rank under every strategy; allocates nothing",
     .help = "Bytes are those of the rank that holds most.  weights: master and compute copy.\n"
             "units: gathered units, their gradients, scratch of sums.\n"
+            "+ a node: node memory that its ranks have once, beside their own.\n"
             "sent/step: bytes that a rank sends in one optimizer step, gathers and sums.\n"
             "* is the job's own strategy.  Needs no mpirun.\n",
     .run = plan,

@@ -121,43 +121,6 @@ struct plan *plan_make(const struct model *m, const struct policy *policy, const
     return p;
 }
 
-/* The most at once inside m, and what is left of it behind m. */
-struct nest {
-    int64_t peak, left;
-};
-
-static struct nest nested(const struct plan *p, const struct module *m, bool gradients)
-{
-    struct nest all = {0};
-    int64_t own = 0;
-    bool keep = false;
-    for (int u = 0; u < p->n_units; u++) {
-        const struct plan_unit *x = &p->unit[u];
-        if (x->module != m || (gradients ? x->frozen : x->persists))
-            continue;
-        own += x->n_elem;
-        keep |= !gradients && x->keep;
-    }
-    for (int i = 0; i < m->n_children; i++) {
-        struct nest n = nested(p, m->children[i], gradients);
-        all.peak = all.left + n.peak > all.peak ? all.left + n.peak : all.peak;
-        all.left += n.left;
-    }
-    all.peak += own;
-    all.left += keep ? own : 0;
-    return all;
-}
-
-int64_t plan_nested_elems(const struct plan *p, const struct model *m)
-{
-    return nested(p, m->root, false).peak;
-}
-
-int64_t plan_nested_train(const struct plan *p, const struct model *m)
-{
-    return nested(p, m->root, true).peak;
-}
-
 struct width {
     const struct model *m;
     int64_t widest;

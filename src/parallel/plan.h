@@ -74,14 +74,6 @@ void plan_print_classes(const struct model *m, struct text *out);
 /* Width of the model's blocks: what DeepSpeed's automatic sizes count in.  Local. */
 int64_t plan_width(const struct model *m);
 
-/* Elements of whole units that exist at once when units are made on the way into a module and
- * dropped on the way out; those that are kept go at the end of a pass only, and those that persist
- * are none of them.  Local. */
-int64_t plan_nested_elems(const struct plan *p, const struct model *m);
-
-/* The same of units that are trained, for their gradients on the way out.  Local. */
-int64_t plan_nested_train(const struct plan *p, const struct model *m);
-
 enum pass_kind { PASS_TRAIN, PASS_EVAL, PASS_LOGITS }; /* LOGITS: of the last position only */
 
 /* One micro-batch of B samples of T tokens. */

@@ -15,6 +15,14 @@ static int take(struct shard *s, size_t n_bytes, void **out)
     return ERR_OK;
 }
 
+static int take_bytes(struct shard *s, size_t n_bytes, char **out)
+{
+    void *p = NULL;
+    TRY(take(s, n_bytes, &p));
+    *out = p;
+    return ERR_OK;
+}
+
 static int take_f32(struct shard *s, size_t n_bytes, float **out)
 {
     void *p = NULL;
@@ -23,20 +31,55 @@ static int take_f32(struct shard *s, size_t n_bytes, float **out)
     return ERR_OK;
 }
 
+/* Node memory is handed out page by page: the node's one part, and this rank's own. */
+static void *take_node(char **at, size_t n_bytes)
+{
+    void *p = *at;
+    *at += shard_pages(n_bytes);
+    return n_bytes ? p : NULL;
+}
+
+static void place_in_node(struct shard *s)
+{
+    char *own = node_own(s->node), *shared = node_shared(s->node);
+    struct shard_conf apart = s->conf;
+    struct shard_memory z;
+    apart.node_memory = false;
+    shard_measure(s->plan, s->model, &apart, s->comm->rank, &z);
+    s->has_node_copy = shard_keeps_node_copy(s->plan, &s->conf);
+    char **once = s->has_node_copy ? &shared : &own;
+    s->unit_grad_memory = take_node(&own, z.unit_grads);
+    s->gathered_memory = take_node(once, z.gathered);
+    if (s->row->shard_optim)
+        s->copy = take_node(once, z.copy);
+    if (!s->row->shard_grads)
+        s->grad = take_node(&own, z.grad);
+}
+
 static int alloc_arrays(struct shard *s)
 {
     struct shard_memory z;
+    size_t gathered, grads, elem = dtype_bytes(s->conf.compute);
+    bool forms = shard_forms_in_unit(s->row, &s->conf);
     shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
+    if (s->node)
+        place_in_node(s);
     if (!s->master)
         TRY(take_f32(s, z.master, &s->master));
-    TRY(take_f32(s, z.grad, &s->grad));
+    if (!s->grad)
+        TRY(take_f32(s, z.grad, &s->grad));
     for (int i = 0; i < s->conf.n_states && !s->state[i]; i++)
         TRY(take_f32(s, z.state / (size_t)s->conf.n_states, &s->state[i]));
-    TRY(take(s, z.copy, &s->copy));
-    TRY(take(s, z.gathered, &s->gathered_memory));
-    TRY(take(s, z.unit_grads, &s->unit_grad_memory));
-    stack_init(&s->gathered, s->gathered_memory, z.gathered);
-    stack_init(&s->unit_grads, s->unit_grad_memory, z.unit_grads);
+    if (!s->copy)
+        TRY(take(s, z.copy, &s->copy));
+    if (!s->gathered_memory)
+        TRY(take_bytes(s, z.gathered, &s->gathered_memory));
+    if (!s->unit_grad_memory)
+        TRY(take_bytes(s, z.unit_grads, &s->unit_grad_memory));
+    flow_measure(s->plan, &s->conf.overlap, forms, elem, &gathered, &grads);
+    pool_init(&s->gathered, s->plan->n_units, gathered);
+    pool_init(&s->unit_grads, s->plan->n_units, grads);
+    flow_init(&s->flow, s->plan, &s->conf.overlap, forms, &shard_flow_ops, s);
     return ERR_OK;
 }
 
@@ -56,6 +99,7 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
+    char *copy = s->copy;
     int64_t at[] = {0, plan_own_train(p, s->comm->rank)}; /* frozen ones lie behind the others */
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
@@ -67,11 +111,10 @@ static int make_units(struct shard *s)
             .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = *begin};
         x->hooks.self = x;
         *begin += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
-        const struct plan_unit *before = u > 0 ? &p->unit[u - 1] : NULL;
-        if (x->plan->persists && !x->plan->frozen)
-            s->unit[0].rider = x;
-        else if (before && before->module == x->plan->module && !x->plan->persists)
-            s->unit[u - 1].frozen = x;
+        if (shard_has_copy(p, x->plan, &s->conf)) {
+            x->copy = copy;
+            copy += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+        }
         if (s->replicas)
             TRY(cut_replicas(s, x));
     }
@@ -99,7 +142,7 @@ static int alloc_tables(struct shard *s)
     struct shard_memory z;
     shard_measure(p, s->model, &s->conf, s->comm->rank, &z);
     /* a sum never holds more than a unit; replicas by the thousand need more than one bucket */
-    s->reduce_scratch = malloc(z.scratch > scratch || !s->replicas ? z.scratch : scratch);
+    s->reduce_scratch = malloc(1 + (z.scratch > scratch || !s->replicas ? z.scratch : scratch));
     s->block_sum = malloc((size_t)(s->n_own_train / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
@@ -118,9 +161,10 @@ static void point_rows(struct shard *s)
             unit_point_weights(x, x->copy, dtype_bytes(s->conf.compute));
         else if (!s->row->shard_params)
             unit_point_weights(x, s->master + begin, sizeof *s->master);
-        if (!shard_forms_in_unit(s) && !x->plan->frozen)
+        if (!s->flow.forms && !x->plan->frozen)
             unit_point_grads(x, s->grad + begin);
-        if (!x->plan->persists && (u == 0 || s->unit[u - 1].frozen != x))
+        bool first = u == 0 || s->plan->unit[u - 1].module != x->plan->module;
+        if (first && !x->plan->persists)
             x->plan->module->hooks = &x->hooks;
     }
 }
@@ -137,9 +181,11 @@ static int build(struct shard *s)
 }
 
 int shard_create(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                 struct comm *c, struct comm *replicas, struct stream *stream, struct shard **out)
+                 const struct shard_ranks *ranks, struct stream *stream, struct shard **out)
 {
+    struct comm *c = ranks->comm, *replicas = ranks->replicas;
     REQUIRE(plan->size == c->size);
+    REQUIRE(conf->node_memory == (ranks->node != NULL));
     struct shard *s = calloc(1, sizeof *s);
     if (!s)
         FATAL("out of memory");
@@ -148,6 +194,7 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
                         .model = m,
                         .comm = c,
                         .replicas = replicas && replicas->size > 1 ? replicas : NULL,
+                        .node = ranks->node,
                         .stream = stream,
                         .conf = *conf,
                         .n_own_train = plan_own_train(plan, c->rank)};
@@ -166,26 +213,41 @@ static void give(struct shard *s, void *p, size_t n_bytes)
         s->stream->dev->mem->free(p, n_bytes);
 }
 
+/* Node memory goes with its communicator. */
+static void give_arrays(struct shard *s)
+{
+    struct shard_memory z;
+    shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
+    if (!s->offload || !s->conf.offload.master)
+        give(s, s->master, z.master);
+    for (int i = 0; i < s->conf.n_states && !(s->offload && s->conf.offload.states); i++)
+        give(s, s->state[i], z.state / (size_t)s->conf.n_states);
+    if (!s->node || s->row->shard_grads)
+        give(s, s->grad, z.grad);
+    if (!s->node || !s->row->shard_optim)
+        give(s, s->copy, z.copy);
+    if (s->node)
+        return;
+    give(s, s->gathered_memory, z.gathered);
+    give(s, s->unit_grad_memory, z.unit_grads);
+}
+
 void shard_destroy(struct shard **shard)
 {
     struct shard *s = *shard;
     if (!s)
         return;
+    if (s->unit)
+        shard_finish(s);
     for (int u = 0; s->unit && u < s->plan->n_units; u++) {
         s->plan->unit[u].module->hooks = NULL;
         free((void *)(uintptr_t)s->unit[u].replica_cut);
     }
-    struct shard_memory z;
-    shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
-    if (!s->offload || !s->conf.offload.master)
-        give(s, s->master, z.master);
-    give(s, s->grad, z.grad);
-    for (int i = 0; i < s->conf.n_states && !(s->offload && s->conf.offload.states); i++)
-        give(s, s->state[i], z.state / (size_t)s->conf.n_states);
-    give(s, s->copy, z.copy);
-    give(s, s->gathered_memory, z.gathered);
-    give(s, s->unit_grad_memory, z.unit_grads);
+    give_arrays(s);
     swap_destroy(s);
+    flow_clear(&s->flow);
+    pool_clear(&s->gathered);
+    pool_clear(&s->unit_grads);
     free(s->reduce_scratch);
     free(s->block_sum);
     free(s->weight);
@@ -240,8 +302,13 @@ static void share_copy(struct shard *s, bool frozen_too)
 {
     for (int u = 0; s->row->shard_optim && u < s->plan->n_units; u++) {
         const struct shard_unit *x = &s->unit[u];
-        if (x->copy && (!x->plan->frozen || frozen_too))
-            s->comm->ops->all_gather(s->comm, x->copy, x->plan->cut, dtype_bytes(s->conf.compute));
+        if (!x->copy || (x->plan->frozen && !frozen_too))
+            continue;
+        struct comm_task t = {.what = COMM_ALL_GATHER,
+                              .buf = x->copy,
+                              .cut = x->plan->cut,
+                              .elem_bytes = dtype_bytes(s->conf.compute)};
+        comm_run(s->comm, &t);
     }
 }
 
@@ -266,22 +333,13 @@ void shard_refresh(struct shard *s)
 void shard_begin_step(struct shard *s)
 {
     size_t n = (size_t)(s->row->shard_grads ? s->n_own_train : s->plan->n_train);
+    shard_finish(s);
     s->stream->dev->mem->zero(s->stream, s->grad, n * sizeof *s->grad);
 }
 
 void shard_begin_micro(struct shard *s, bool last)
 {
     s->last = last;
-}
-
-/* The gradient is summed, each rank's part its own: bring the others'. */
-static void share_gradient(struct shard *s)
-{
-    for (int u = 0; u < s->plan->n_units; u++) {
-        const struct plan_unit *x = &s->plan->unit[u];
-        if (!x->frozen)
-            s->comm->ops->all_gather(s->comm, s->grad + x->begin, x->cut, sizeof(float));
-    }
 }
 
 static void update_in_memory(struct shard *s, const struct optim_ops *ops, const void *conf,
@@ -304,8 +362,7 @@ static void update_in_memory(struct shard *s, const struct optim_ops *ops, const
 void shard_update(struct shard *s, const struct optim_ops *ops, const void *conf,
                   const struct optim_step *step)
 {
-    if (!s->row->shard_optim)
-        share_gradient(s);
+    shard_finish(s);
     if (s->offload)
         swap_update(s, ops, conf, step);
     else

@@ -5,20 +5,25 @@
  * An array is either whole (plan->n_elem, the same layout on every rank) or holds this rank's parts
  * of the units one behind the other.  Which is which follows from the policy's columns. */
 #pragma once
-#include "comm/comm.h"
+#include "comm/node.h"
 #include "optim/optim.h"
+#include "parallel/flow.h"
 #include "parallel/offload.h"
-#include "parallel/plan.h"
+#include "parallel/pool.h"
 
 struct shard_unit;
 
 struct shard_conf {
     int n_states;
-    enum dtype compute;   /* DTYPE_F32: layers may read the master weights themselves */
-    bool sync_each_batch; /* sum over the ranks at every micro-step, as sharded gradients are */
+    enum dtype compute;    /* DTYPE_F32: layers may read the master weights themselves */
+    bool sync_each_batch;  /* sum over the ranks at every micro-step, as sharded gradients are */
     int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
     int64_t average_every; /* row->averages: steps from one average of the weights to the next */
     struct offload_conf offload; /* only where the optimizer is sharded */
+    struct overlap overlap;
+    bool node_memory; /* what ranks of a node read of each other lies in memory that they share */
+    bool node_copy;   /* and gathered weights are there once a node, not once a rank */
+    int node_ranks;   /* ranks of the group on a node; the fewest where nodes differ */
 };
 
 struct shard {
@@ -27,17 +32,21 @@ struct shard {
     const struct model *model; /* borrowed */
     struct comm *comm;         /* borrowed: the ranks that share the model */
     struct comm *replicas;     /* borrowed: the same parts on other nodes; NULL: none */
+    struct node *node;         /* borrowed: comm's memory, or NULL */
     struct stream *stream;     /* borrowed */
     struct shard_conf conf;
-    int64_t n_own_train; /* elements of this rank's parts of what is trained */
-    float *master;       /* owned: parts if row->shard_optim, else whole */
-    float *grad;         /* owned: parts if row->shard_grads, else whole; as state without frozen */
+    int64_t n_own_train;            /* elements of this rank's parts of what is trained */
+    float *master;                  /* owned: parts if row->shard_optim, else whole */
+    float *grad;                    /* owned: parts if row->shard_grads, else whole; as state
+                                       without what is frozen */
     float *state[OPTIM_MAX_STATES]; /* owned: as master */
-    void *copy;              /* owned: whole weights in the compute dtype: where layers do not read
-                            the master itself, and of those that persist where they are sharded */
-    struct stack gathered;   /* whole units' weights, while parameters are sharded */
-    struct stack unit_grads; /* whole units' gradients of the micro-step in hand */
-    void *gathered_memory, *unit_grad_memory; /* owned */
+    void *copy; /* owned: whole weights in the compute dtype, where layers do not read
+                            the master itself and parameters are not sharded */
+    struct flow flow;
+    struct pool gathered;   /* whole units' weights, while parameters are sharded */
+    struct pool unit_grads; /* whole units' gradients of the micro-step in hand */
+    char *gathered_memory, *unit_grad_memory; /* owned */
+    bool has_node_copy;                       /* gathered_memory, or copy, is the node's */
     float *reduce_scratch;                    /* owned */
     double *block_sum;                        /* owned: squares of this rank's parts, by block */
     void **weight;                            /* owned: by row; NULL while its unit is freed */
@@ -46,13 +55,18 @@ struct shard {
     struct offload *offload;   /* owned: what is on disk, or NULL; master and state may be there */
     struct offload_tile *tile; /* owned: (n_tiles) pieces that an update streams over */
     int64_t n_tiles;
-    bool last;                                /* the micro-step in hand is the step's last */
+    bool last; /* the micro-step in hand is the step's last */
 };
 
-/* Memory for the plan's arrays, zeroed, and hooks on the model's units.  replicas: NULL or the
- * ranks that hold the same parts.  ERR_RESOURCE.  Local. */
+/* Ranks that hold one model, and those that hold the same part of other copies. */
+struct shard_ranks {
+    struct comm *comm, *replicas; /* replicas NULL: none */
+    struct node *node;            /* of comm, as large as shard_measure() says; NULL: none */
+};
+
+/* Memory for the plan's arrays, zeroed, and hooks on the model's units.  ERR_RESOURCE.  Local. */
 int shard_create(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                 struct comm *c, struct comm *replicas, struct stream *s, struct shard **out);
+                 const struct shard_ranks *ranks, struct stream *s, struct shard **out);
 void shard_destroy(struct shard **s);
 
 /* Bytes of one rank, by what they hold.  0 where a policy needs no such array. */
@@ -62,15 +76,19 @@ struct shard_memory {
     size_t gathered;     /* whole units while parameters are sharded */
     size_t unit_grads;   /* gradients of units while they are formed */
     size_t scratch;      /* of sums over the ranks */
-    size_t swap;       /* buffers of what is on disk */
-    size_t disk;       /* and what is there: no memory */
+    size_t swap;         /* buffers of what is on disk */
+    size_t disk;         /* and what is there: no memory */
+    size_t node_own;     /* of all these what lies in node memory */
+    size_t node;         /* what the node has once, beside these */
 };
 
 /* What shard_create takes on rank.  Local, pure. */
 void shard_measure(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
                    int rank, struct shard_memory *out);
+/* Are gathered weights in node memory once for all ranks of a node?  Local. */
+bool shard_keeps_node_copy(const struct plan *plan, const struct shard_conf *conf);
 size_t shard_bytes(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
-                   int rank); /* the sum of it.  Local. */
+                   int rank); /* the sum of it, node apart.  Local. */
 
 /* Bytes that a rank sends in one optimizer step, on average over the ranks: a gather or a sum of n
  * bytes over P ranks sends n (P - 1) / P. */

@@ -2,19 +2,24 @@
 #pragma once
 #include "parallel/shard.h"
 
+/* Bytes of node memory that a unit's weights had, until all ranks have made that mark. */
+struct unit_place {
+    size_t begin, end;
+    uint32_t mark;
+};
+
 struct shard_unit {
     struct shard *shard;
     const struct plan_unit *plan;
     struct hooks hooks;
-    struct shard_unit *frozen;  /* the same module's frozen tensors, whose hooks this one calls */
-    void *copy;                 /* whole, compute dtype, for good; NULL: none */
-    int64_t own_begin;          /* of this rank's part in arrays of parts */
-    const int64_t *replica_cut; /* owned by shard: parts of the own part, by replica; or NULL */
-    struct shard_unit *rider;   /* begins and ends with this unit; NULL: none */
-    bool is_gathered;
-    void *gathered;   /* whole, compute dtype; valid while is_gathered */
-    float *unit_grad; /* whole; NULL unless its gradient is being formed */
-    size_t gathered_mark, grad_mark;
+    void *copy;                  /* whole, compute dtype, for good; NULL: none */
+    int64_t own_begin;           /* of this rank's part in arrays of parts */
+    const int64_t *replica_cut;  /* owned by shard: parts of the own part, by replica; or NULL */
+    size_t gathered_at, grad_at; /* places in the pools */
+    struct unit_place left;      /* where its weights were */
+    float *unit_grad;            /* whole; NULL unless its gradient is being formed or summed */
+    struct comm_task gather, sum, replica_sum, replica_share, share;
+    bool is_shared; /* share has been started */
 };
 
 /* Elements of each part that are summed at once on P ranks.  Local. */
@@ -28,14 +33,24 @@ void *shard_copy_at(const struct shard *s, int row, int64_t begin);
 
 /* Gradients are formed in a buffer of the unit and added to the step's when they are summed.
  * Local. */
-bool shard_forms_in_unit(const struct shard *s);
+bool shard_forms_in_unit(const struct policy *row, const struct shard_conf *conf);
+
+/* Bytes, so that what lies one behind the other in node memory begins with a page.  Local. */
+static inline size_t shard_pages(size_t n_bytes)
+{
+    return (n_bytes + 4095) / 4096 * 4096;
+}
 
 /* Point the rows of a unit at its weights and at where its gradient is formed.  Local. */
 void unit_point_weights(struct shard_unit *x, void *whole, size_t elem_bytes);
 void unit_point_grads(struct shard_unit *x, float *whole);
 
-/* The four hooks.  Collective on the shard's comm, but for a dry pass. */
+/* The four hooks, and what they do when.  Collective on the shard's comm, but for a dry pass. */
 extern const struct hooks unit_hooks;
+extern const struct flow_ops shard_flow_ops;
+
+/* Wait for what the step's last micro-batch has left under way.  Collective on the shard's comm. */
+void shard_finish(struct shard *s);
 
 /* Element pos of a unit (counted in the unit) in an array that is whole or of parts.  Local. */
 static inline float *shard_at(const struct shard *s, const struct shard_unit *x, float *array,

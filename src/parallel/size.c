@@ -26,6 +26,27 @@ static int64_t scratch_elems(const struct plan *p, const struct shard_conf *conf
     return unit < most ? unit : most;
 }
 
+bool shard_keeps_node_copy(const struct plan *plan, const struct shard_conf *conf)
+{
+    return conf->node_memory && conf->node_copy && plan->policy->shard_optim;
+}
+
+/* What the ranks read of each other moves to node memory, some of it once for all. */
+static void place_in_node(const struct plan *p, const struct shard_conf *conf,
+                          struct shard_memory *m)
+{
+    const struct policy *row = p->policy;
+    if (shard_keeps_node_copy(p, conf)) {
+        m->node = shard_pages(m->gathered) + shard_pages(m->copy);
+        m->gathered = m->copy = 0;
+    }
+    m->node_own = shard_pages(m->unit_grads) + shard_pages(m->gathered);
+    if (!row->shard_grads)
+        m->node_own += shard_pages(m->grad);
+    if (row->shard_optim)
+        m->node_own += shard_pages(m->copy);
+}
+
 void shard_measure(const struct plan *p, const struct model *m, const struct shard_conf *conf,
                    int rank, struct shard_memory *out)
 {
@@ -34,10 +55,12 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     size_t own = (size_t)plan_own_elems(p, rank) * sizeof(float);
     size_t whole_train = (size_t)p->n_train * sizeof(float);
     size_t own_train = (size_t)plan_own_train(p, rank) * sizeof(float);
-    size_t elem = dtype_bytes(conf->compute), align = (size_t)(p->n_units + 1) * STACK_ALIGN;
+    size_t elem = dtype_bytes(conf->compute);
+    bool in_node = conf->node_memory && conf->node_ranks >= p->size && row->group != GROUP_NODE;
     *out = (struct shard_memory){.master = row->shard_optim ? own : whole,
                                  .grad = row->shard_grads ? own_train : whole_train};
-    out->scratch = (size_t)scratch_elems(p, conf) * sizeof(float);
+    /* sums in a node need none */
+    out->scratch = in_node ? 0 : (size_t)scratch_elems(p, conf) * sizeof(float);
     out->state = (row->shard_optim ? own_train : whole_train) * (size_t)conf->n_states;
     for (int u = 0; u < p->n_units; u++)
         if (shard_has_copy(p, &p->unit[u], conf))
@@ -51,10 +74,10 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
         out->disk += out->master;
         out->master = 0;
     }
-    if (row->shard_params)
-        out->gathered = (size_t)plan_nested_elems(p, m) * elem + align;
-    if (row->shard_grads || conf->sync_each_batch)
-        out->unit_grads = (size_t)plan_nested_train(p, m) * sizeof(float) + align;
+    flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), elem, &out->gathered,
+                 &out->unit_grads);
+    if (conf->node_memory)
+        place_in_node(p, conf, out);
 }
 
 size_t shard_bytes(const struct plan *p, const struct model *m, const struct shard_conf *conf,

@@ -1,23 +1,17 @@
-/* What happens around a unit's forward and backward: gather, free, form the gradient, sum it. */
+/* What happens around a unit's forward and backward: gather, free, form the gradient, sum it.  flow
+ * says when; this is how. */
 #include "parallel/shard_impl.h"
 
 #include <string.h>
 
-static void unit_before_forward(void *self, struct pass *p);
-static void unit_after_forward(void *self, struct pass *p);
-static void unit_before_backward(void *self, struct pass *p);
-static void unit_after_backward(void *self, struct pass *p);
-
-const struct hooks unit_hooks = {
-    .before_forward = unit_before_forward,
-    .after_forward = unit_after_forward,
-    .before_backward = unit_before_backward,
-    .after_backward = unit_after_backward,
-};
-
-bool shard_forms_in_unit(const struct shard *s)
+static int index_of(const struct shard_unit *x)
 {
-    return s->row->shard_grads || s->conf.sync_each_batch;
+    return (int)(x - x->shard->unit);
+}
+
+bool shard_forms_in_unit(const struct policy *row, const struct shard_conf *conf)
+{
+    return row->shard_grads || conf->sync_each_batch;
 }
 
 void unit_point_weights(struct shard_unit *x, void *whole, size_t elem_bytes)
@@ -39,134 +33,195 @@ void unit_point_grads(struct shard_unit *x, float *whole)
     }
 }
 
+/* Neighbours may still read what lay here, where the node has one copy. */
+static void await_readers(const struct shard_unit *x, size_t begin, size_t end)
+{
+    const struct shard *s = x->shard;
+    uint32_t mark = 0;
+    bool any = false;
+    for (int u = 0; u < s->plan->n_units; u++) {
+        const struct unit_place *p = &s->unit[u].left;
+        if (p->end <= begin || p->begin >= end)
+            continue;
+        if (!any || (int32_t)(p->mark - mark) > 0)
+            mark = p->mark;
+        any = true;
+    }
+    if (any)
+        node_await(s->node, mark);
+}
+
+static struct comm_task gather_task(void *buf, const int64_t *cut, size_t elem_bytes)
+{
+    return (struct comm_task){
+        .what = COMM_ALL_GATHER, .buf = buf, .cut = cut, .elem_bytes = elem_bytes};
+}
+
+static struct comm_task sum_task(const struct shard *s, float *buf, const int64_t *cut, int size)
+{
+    return (struct comm_task){.what = COMM_REDUCE_SCATTER,
+                              .buf = buf,
+                              .cut = cut,
+                              .slice_elems = shard_slice_elems(&s->conf, size),
+                              .scratch = s->reduce_scratch};
+}
+
+static void run_task(struct comm *c, struct comm_task *t, bool now)
+{
+    if (now)
+        comm_run(c, t);
+    else
+        comm_start(c, t);
+}
+
 /* Cast the own part first, then gather in the compute dtype. */
-static void gather(struct shard_unit *x)
+static void gather(void *self, int unit, bool now)
 {
-    struct shard *s = x->shard;
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
     const struct plan_unit *u = x->plan;
-    if (!s->row->shard_params || x->is_gathered || u->persists || u->n_elem == 0)
-        return;
-    size_t elem = dtype_bytes(s->conf.compute);
+    size_t elem = dtype_bytes(s->conf.compute), n_bytes = (size_t)u->n_elem * elem;
     int64_t begin = u->cut[s->comm->rank], n = u->cut[s->comm->rank + 1] - begin;
-    x->gathered_mark = stack_mark(&s->gathered);
-    x->gathered = stack_push(&s->gathered, (size_t)u->n_elem * elem);
-    s->stream->k->cast(s->stream, (char *)x->gathered + (size_t)begin * elem,
+    x->gathered_at = pool_take(&s->gathered, n_bytes);
+    char *whole = s->gathered_memory + x->gathered_at;
+    if (s->has_node_copy)
+        await_readers(x, x->gathered_at, x->gathered_at + n_bytes);
+    s->stream->k->cast(s->stream, whole + (size_t)begin * elem,
                        shard_at(s, x, s->master, true, begin), n);
-    s->comm->ops->all_gather(s->comm, x->gathered, u->cut, elem);
-    x->is_gathered = true;
-    unit_point_weights(x, x->gathered, elem);
+    x->gather = gather_task(whole, u->cut, elem);
+    run_task(s->comm, &x->gather, now);
 }
 
-static void gather_all(struct shard_unit *x)
+static void need(void *self, int unit)
 {
-    gather(x);
-    if (x->frozen)
-        gather(x->frozen);
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
+    comm_wait(&x->gather);
+    unit_point_weights(x, x->gather.buf, x->gather.elem_bytes);
 }
 
-static void release(struct shard_unit *x)
+static void release(void *self, int unit)
 {
-    if (!x->is_gathered)
-        return;
-    stack_release(&x->shard->gathered, x->gathered_mark);
-    x->is_gathered = false;
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
+    size_t n_bytes = (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+    pool_give(&s->gathered, x->gathered_at);
+    if (s->has_node_copy)
+        x->left = (struct unit_place){x->gathered_at, x->gathered_at + n_bytes, node_mark(s->node)};
     unit_point_weights(x, NULL, 0);
 }
 
-/* In the opposite order. */
-static void release_all(struct shard_unit *x)
-{
-    if (x->frozen)
-        release(x->frozen);
-    release(x);
-}
-
 /* A micro-step's gradient is formed from zero, then summed, then added. */
-static void begin_gradient(struct shard_unit *x)
+static void form(void *self, int unit)
 {
-    struct shard *s = x->shard;
-    if (!shard_forms_in_unit(s) || x->unit_grad || x->plan->frozen)
-        return;
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
     size_t n_bytes = (size_t)x->plan->n_elem * sizeof(float);
-    x->grad_mark = stack_mark(&s->unit_grads);
-    x->unit_grad = stack_push(&s->unit_grads, n_bytes);
+    x->grad_at = pool_take(&s->unit_grads, n_bytes);
+    x->unit_grad = (float *)(void *)(s->unit_grad_memory + x->grad_at);
     s->stream->dev->mem->zero(s->stream, x->unit_grad, n_bytes);
     unit_point_grads(x, x->unit_grad);
 }
 
-/* Sum over the ranks of the group, then over the replicas of the own part: the same tree over all
- * ranks as long as groups are 2^k neighbours. */
-static void sum_over_ranks(struct shard_unit *x, float *g)
+/* Over the ranks of the group, then over the replicas of the own part: the same tree over all ranks
+ * as long as groups are 2^k neighbours. */
+static void sum(void *self, int unit, bool now)
 {
-    struct shard *s = x->shard;
-    s->comm->ops->reduce_scatter(s->comm, g, x->plan->cut,
-                                 shard_slice_elems(&s->conf, s->comm->size), s->reduce_scratch);
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
+    float *g = x->unit_grad ? x->unit_grad : s->grad + x->plan->begin;
+    if (x->unit_grad)
+        unit_point_grads(x, NULL);
+    x->sum = sum_task(s, g, x->plan->cut, s->comm->size);
+    run_task(s->comm, &x->sum, now);
     if (!s->replicas || s->row->averages)
         return;
     float *own = g + x->plan->cut[s->comm->rank];
-    s->replicas->ops->reduce_scatter(s->replicas, own, x->replica_cut,
-                                     shard_slice_elems(&s->conf, s->replicas->size),
-                                     s->reduce_scratch);
-    s->replicas->ops->all_gather(s->replicas, own, x->replica_cut, sizeof *own);
+    x->replica_sum = sum_task(s, own, x->replica_cut, s->replicas->size);
+    x->replica_share = gather_task(own, x->replica_cut, sizeof *own);
+    run_task(s->replicas, &x->replica_sum, now);
+    run_task(s->replicas, &x->replica_share, now);
 }
 
-static void end_gradient(struct shard_unit *x)
+/* Where every rank updates the whole, the summed gradient goes to all, behind what follows. */
+static void share_grad(struct shard_unit *x)
 {
     struct shard *s = x->shard;
-    const struct plan_unit *u = x->plan;
-    if (u->frozen)
+    if (s->row->shard_optim || !s->last)
         return;
-    if (!shard_forms_in_unit(s)) {
-        if (s->last)
-            sum_over_ranks(x, s->grad + u->begin);
-        return;
-    }
-    sum_over_ranks(x, x->unit_grad);
-    int64_t begin = u->cut[s->comm->rank], end = u->cut[s->comm->rank + 1];
-    s->stream->k->accumulate(s->stream, shard_at(s, x, s->grad, s->row->shard_grads, begin),
-                             x->unit_grad + begin, end - begin);
-    stack_release(&s->unit_grads, x->grad_mark);
-    x->unit_grad = NULL;
-    unit_point_grads(x, NULL);
+    x->share = gather_task(s->grad + x->plan->begin, x->plan->cut, sizeof(float));
+    x->is_shared = true;
+    comm_start(s->comm, &x->share);
 }
+
+static void end_sum(void *self, int unit)
+{
+    struct shard *s = self;
+    struct shard_unit *x = &s->unit[unit];
+    int64_t begin = x->plan->cut[s->comm->rank], end = x->plan->cut[s->comm->rank + 1];
+    comm_wait(&x->sum);
+    comm_wait(&x->replica_sum); /* of no effect where there is none */
+    comm_wait(&x->replica_share);
+    if (x->unit_grad) {
+        s->stream->k->accumulate(s->stream, shard_at(s, x, s->grad, s->row->shard_grads, begin),
+                                 x->unit_grad + begin, end - begin);
+        pool_give(&s->unit_grads, x->grad_at);
+        x->unit_grad = NULL;
+    }
+    share_grad(x);
+}
+
+void shard_finish(struct shard *s)
+{
+    for (int u = 0; u < s->plan->n_units; u++) {
+        struct shard_unit *x = &s->unit[u];
+        if (x->is_shared)
+            comm_wait(&x->share);
+        x->is_shared = false;
+    }
+}
+
+const struct flow_ops shard_flow_ops = {
+    .gather = gather,
+    .need = need,
+    .release = release,
+    .form = form,
+    .sum = sum,
+    .end_sum = end_sum,
+};
 
 static void unit_before_forward(void *self, struct pass *p)
 {
     struct shard_unit *x = self;
-    if (p->dry)
-        return;
-    gather_all(x);
-    if (p->training && (x->plan->early_grad || x->plan->encloses || x->rider))
-        begin_gradient(x);
-    if (p->training && x->rider)
-        begin_gradient(x->rider);
+    if (!p->dry)
+        flow_before_forward(&x->shard->flow, index_of(x), p->training);
 }
 
 static void unit_after_forward(void *self, struct pass *p)
 {
     struct shard_unit *x = self;
-    if (p->dry)
-        return;
-    if (!p->training || !x->plan->keep)
-        release_all(x);
+    if (!p->dry)
+        flow_after_forward(&x->shard->flow, index_of(x), p->training);
 }
 
 static void unit_before_backward(void *self, struct pass *p)
 {
     struct shard_unit *x = self;
-    if (p->dry)
-        return;
-    gather_all(x);
-    begin_gradient(x);
+    if (!p->dry)
+        flow_before_backward(&x->shard->flow, index_of(x));
 }
 
 static void unit_after_backward(void *self, struct pass *p)
 {
     struct shard_unit *x = self;
-    if (p->dry)
-        return;
-    if (x->rider)
-        end_gradient(x->rider);
-    end_gradient(x);
-    release_all(x);
+    struct shard *s = x->shard;
+    if (!p->dry)
+        flow_after_backward(&s->flow, index_of(x), s->flow.forms || s->last);
 }
+
+const struct hooks unit_hooks = {
+    .before_forward = unit_before_forward,
+    .after_forward = unit_after_forward,
+    .before_backward = unit_before_backward,
+    .after_backward = unit_after_backward,
+};

@@ -23,6 +23,8 @@ struct job_conf {
 enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
 
 enum distributed_type { TYPE_AUTO, TYPE_NO, TYPE_MULTI_CPU, TYPE_FSDP, TYPE_DEEPSPEED };
+enum node_memory { NODE_MEMORY_AUTO, NODE_MEMORY_TRUE, NODE_MEMORY_FALSE };
+enum unshard_copies { COPIES_NODE, COPIES_RANK };
 enum precision { PRECISION_NO, PRECISION_BF16, PRECISION_FP16 };
 
 struct strategy_conf {
@@ -39,6 +41,8 @@ struct strategy_conf {
     int64_t activation_checkpointing_every;
     int64_t activation_checkpointing_number; /* OPT_AUTO_I64: as every says */
     int64_t local_sgd_steps; /* 0: sums at every step */
+    int node_memory;    /* enum node_memory */
+    int unshard_copies; /* enum unshard_copies */
 };
 
 struct eval_conf {

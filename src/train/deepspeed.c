@@ -2,6 +2,7 @@
 #include "train/deepspeed.h"
 
 #include "train/strategy.h"
+#include <limits.h>
 #include <string.h>
 
 /* nvme needs a folder, and both devices share one file. */
@@ -73,6 +74,11 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     (void)a;
     out->policy = policy_find(stages[d->stage]);
     out->reduce_bucket = d->reduce_bucket_size;
+    out->overlap = (struct overlap){.backward = PREFETCH_PRE,
+                                    .forward = true,
+                                    .ahead = INT_MAX,
+                                    .ahead_elems = d->prefetch_bucket_size,
+                                    .sums = d->overlap_comm};
     out->wrap.persist_elems = d->persist_elems;
     out->wrap.persist_total = d->persist_total;
     out->wrap.reuse_elems = d->reuse_elems == OPT_AUTO_I64 ? (int64_t)1e9 : d->reuse_elems;

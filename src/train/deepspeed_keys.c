@@ -104,8 +104,10 @@ const struct opt deepspeed_opts[] = {
                  "between; 0: none do, as in FULL_SHARD; auto: 1e9, DeepSpeed's default"),
     I64_AUTO_KEY(ZERO("stage3_max_live_parameters"), live_elems, "1000000000", 0, 1e15,
                  "stage 3: as long as no more elements are whole at once; auto: 1e9"),
-    I64_AUTO_KEY(ZERO("stage3_prefetch_bucket_size"), prefetch_bucket_size, "50000000", 0, 1e15,
-                 "no effect in this version: a unit is gathered when it is needed"),
+    I64_AUTO_KEY(
+        ZERO("stage3_prefetch_bucket_size"), prefetch_bucket_size, "50000000", 0, 1e15,
+        "stage 3: units are gathered before they are needed while fewer elements are on the "
+        "way; auto: 0.9 x width squared"),
     I64_KEY(ZERO("mics_shard_size"), D, mics_shard_size, "-1", -1, 1e6,
             "stage 3: ranks that share a copy, as HYBRID_SHARD's dp_shard_size; -1: all"),
     BOOL_KEY(ZERO("mics_hierarchical_params_gather"), D, mics_hierarchical, "false",
@@ -122,8 +124,8 @@ const struct opt deepspeed_opts[] = {
              "no effect: a bucket holds a part of every rank in any case"),
     BOOL_KEY(ZERO("allgather_partitions"), D, allgather_partitions, "true",
              "no effect: new weights are gathered, not broadcast, in any case"),
-    BOOL_KEY(ZERO("overlap_comm"), D, overlap_comm, "false",
-             "no effect in this version: gradients are summed when a unit's backward is done"),
+    BOOL_KEY(ZERO("overlap_comm"), D, overlap_comm, "true",
+             "sum a unit's gradient while the next one's is formed, with a buffer more"),
     BOOL_KEY(ZERO("load_from_fp32_weights"), D, load_from_fp32, "true",
              "no effect: checkpoints hold fp32 weights, and they are what is loaded"),
     BOOL_KEY(ZERO("elastic_checkpoint"), D, elastic_checkpoint, "false",

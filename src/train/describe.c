@@ -76,6 +76,11 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
                 (long long)(b->micro_global * b->accumulation), (long long)b->micro_global,
                 (long long)b->accumulation);
     text_printf(out, "; %s a rank\n", text_bytes(mem, (double)run_bytes(r, &m)));
+    if (r->shard.node_memory)
+        text_printf(out, "node     ranks read each other's memory%s\n",
+                    shard_keeps_node_copy(r->plan, &r->shard)
+                        ? "; gathered weights are there once for all of them"
+                        : "");
     text_printf(out, "length   %lld steps (%lld an epoch), %s, lr %g\n", (long long)b->total_steps,
                 (long long)b->steps_per_epoch, r->conf.optim_ops->name, r->conf.optim.lr);
 }

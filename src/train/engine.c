@@ -67,7 +67,8 @@ static int alloc_all(struct engine *e)
     if (!e->stream.k)
         FAIL(ERR_RESOURCE, "the device computes no %s", dtype_name(r->shard.compute));
     TRY(alloc_activations(e));
-    TRY(shard_create(r->plan, r->model, &r->shard, e->group, e->replicas, &e->stream, &e->shard));
+    const struct shard_ranks ranks = {e->group, e->replicas, e->node};
+    TRY(shard_create(r->plan, r->model, &r->shard, &ranks, &e->stream, &e->shard));
     e->row_step = calloc((size_t)r->plan->n_rows + 1, sizeof *e->row_step);
     if (!e->row_step)
         FAIL(ERR_RESOURCE, "no memory for the steps of %d tensors", r->plan->n_rows);
@@ -122,6 +123,36 @@ static void split_ranks(struct engine *e)
     e->replicas = comm_split(world, world->rank % size, world->rank);
 }
 
+/* Put the group on node memory.  Where the ranks of a node cannot open each other's memory, auto
+ * goes on without and says so.  Collective on run->comm. */
+static int share_memory(struct engine *e)
+{
+    struct run *r = e->run;
+    struct shard_memory z;
+    struct comm *over = NULL;
+    int64_t n[2] = {e->group->node_size, -e->group->node_size};
+    r->comm->ops->max_i64(r->comm, n, 2);
+    run_share_node(r, (int)-n[1], (int)n[0], &r->shard);
+    if (!r->shard.node_memory)
+        return ERR_OK;
+    shard_measure(r->plan, r->model, &r->shard, e->group->rank, &z);
+    int rc = comm_open_node(e->group, NULL, z.node, z.node_own, &over, &e->node);
+    rc = comm_agree(r->comm, rc);
+    if (rc != ERR_OK && over)
+        comm_close(&over);
+    if (rc != ERR_OK)
+        e->node = NULL;
+    if (rc == ERR_COMM && r->conf.strategy.node_memory == NODE_MEMORY_AUTO) {
+        comm_print(r->comm, "note: no node memory, messages instead: %s", err_text());
+        r->shard.node_memory = false;
+        return ERR_OK;
+    }
+    TRY(rc);
+    e->below = e->group;
+    e->group = over;
+    return ERR_OK;
+}
+
 int engine_create(struct run *run, struct device *dev, struct engine **out)
 {
     struct engine *e = calloc(1, sizeof *e);
@@ -130,7 +161,9 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
     e->run = run;
     e->dev = dev;
     split_ranks(e);
-    int rc = comm_agree(run->comm, alloc_all(e));
+    int rc = share_memory(e);
+    if (rc == ERR_OK)
+        rc = comm_agree(run->comm, alloc_all(e));
     if (rc == ERR_OK)
         rc = comm_agree(run->comm, first_weights(e));
     if (rc == ERR_OK)
@@ -146,8 +179,20 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
 size_t engine_bytes(const struct engine *e)
 {
     const struct run *r = e->run;
-    return shard_bytes(r->plan, r->model, &r->shard, e->group->rank) + e->tape_bytes +
+    struct shard_memory z;
+    shard_measure(r->plan, r->model, &r->shard, e->group->rank, &z);
+    return shard_bytes(r->plan, r->model, &r->shard, e->group->rank) - z.node_own + e->tape_bytes +
            e->frame_bytes + e->scratch_bytes;
+}
+
+size_t engine_node_bytes(const struct engine *e)
+{
+    const struct run *r = e->run;
+    struct shard_memory z;
+    if (!e->node)
+        return 0;
+    shard_measure(r->plan, r->model, &r->shard, e->group->rank, &z);
+    return z.node + z.node_own * (size_t)e->group->node_size;
 }
 
 void engine_destroy(struct engine **engine)
@@ -159,6 +204,10 @@ void engine_destroy(struct engine **engine)
     shard_destroy(&e->shard);
     free(e->row_step);
     comm_close(&e->replicas);
+    if (e->below) {
+        comm_close(&e->group);
+        e->group = e->below;
+    }
     if (e->group != e->run->comm)
         comm_close(&e->group);
     feed_clear(&e->train);

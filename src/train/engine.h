@@ -37,6 +37,8 @@ struct engine {
     void *tape_memory, *frame_memory, *scratch_memory; /* owned */
     size_t tape_bytes, frame_bytes, scratch_bytes;
     struct comm *group, *replicas; /* owned, but for a group that is run->comm; replicas or NULL */
+    struct comm *below;            /* owned: what group is over, if it is node memory; or NULL */
+    struct node *node;             /* group's memory, or NULL */
     struct shard *shard;           /* owned */
     struct optim_step *row_step;   /* owned: by row */
     struct feed train, eval;
@@ -57,8 +59,10 @@ struct engine {
 int engine_create(struct run *run, struct device *dev, struct engine **out);
 void engine_destroy(struct engine **e);
 
-/* Bytes of model state and activations that the engine holds.  Local. */
+/* Bytes of model state and activations that the engine holds, node memory apart; and that of the
+ * whole node.  Local. */
 size_t engine_bytes(const struct engine *e);
+size_t engine_node_bytes(const struct engine *e);
 
 /* The next step's samples, up to the end of the epoch.  Collective on run->comm. */
 void engine_draw(struct engine *e, struct window *w);

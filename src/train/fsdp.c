@@ -10,11 +10,12 @@ struct fsdp_conf {
     const char *fsdp_reshard_after_forward;
     struct opt_strs fsdp_transformer_layer_cls_to_wrap;
     const char *fsdp_activation_checkpointing;
-    bool fsdp_forward_prefetch, fsdp_use_orig_params, fsdp_offload_params;
+    bool fsdp_forward_prefetch, limit_all_gathers, fsdp_use_orig_params, fsdp_offload_params;
     bool fsdp_cpu_ram_efficient_loading, fsdp_sync_module_states;
 };
 static const char *const shard_words[] = {"FULL_SHARD",   "SHARD_GRAD_OP",      "NO_SHARD",
                                           "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL};
+static const enum prefetch prefetch_of[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE};
 enum wrap_word { WORD_TRANSFORMER, WORD_SIZE, WORD_NONE };
 static const char *const wrap_words[] = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
                                          NULL};
@@ -36,9 +37,12 @@ static const struct opt fsdp_opts[] = {
     I64(fsdp_conf, fsdp_min_num_params, "100000000", 1, 1e15,
         "SIZE_BASED_WRAP: parameters that make a unit"),
     ENUM(fsdp_conf, fsdp_backward_prefetch, "BACKWARD_PRE", prefetch_words,
-         "no effect in this version: a unit is gathered when it is needed"),
+         "backward gathers the next unit in front of a unit's computation, behind it, or when it "
+         "is needed"),
     BOOL(fsdp_conf, fsdp_forward_prefetch, "false",
-         "no effect in this version: a unit is gathered when it is needed"),
+         "forward gathers the next unit in front of a unit's computation"),
+    BOOL(fsdp_conf, limit_all_gathers, "true",
+         "prefetch one unit, so that two are gathered at most; false: two units ahead"),
     BOOL(fsdp_conf, fsdp_offload_params, "false",
          "no effect on CPUs: parameters and the optimizer's step are in host memory in any case"),
     BOOL(fsdp_conf, fsdp_use_orig_params, "true", "no effect: names and shapes stay in any case"),
@@ -128,6 +132,11 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
 {
     const struct fsdp_conf *f = p->conf;
     out->policy = policy_find(shard_words[sharding_of(f)]);
+    out->overlap = (struct overlap){.backward = prefetch_of[f->fsdp_backward_prefetch],
+                                    .forward = f->fsdp_forward_prefetch,
+                                    .ahead = f->limit_all_gathers ? 1 : 2,
+                                    .ahead_elems = INT64_MAX,
+                                    .sums = true};
     if (f->fsdp_auto_wrap_policy == WORD_SIZE)
         out->wrap = (struct wrap){.kind = WRAP_SIZE, .min_params = f->fsdp_min_num_params};
     else if (f->fsdp_auto_wrap_policy == WORD_NONE)

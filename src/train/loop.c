@@ -141,12 +141,18 @@ static int train(struct loop *l)
 static void say_memory(struct loop *l, const struct memory_use *before)
 {
     struct memory_use now = memory_use_now();
-    int64_t peak = now.peak - now.file - now.shmem - before->anon;
+    struct engine *e = l->engine;
+    int64_t most[2] = {now.peak - now.file - now.shmem - before->anon};
     char x[32], y[32];
-    l->run->comm->ops->max_i64(l->run->comm, &peak, 1);
+    if (e->node)
+        most[1] = (int64_t)node_bytes_used(e->node);
+    l->run->comm->ops->max_i64(l->run->comm, most, 2);
     if (now.peak > 0)
         metrics_say(&l->metrics, l->run->comm, "memory   %s a rank at the peak, %s planned",
-                    text_bytes(x, (double)peak), text_bytes(y, (double)engine_bytes(l->engine)));
+                    text_bytes(x, (double)most[0]), text_bytes(y, (double)engine_bytes(e)));
+    if (e->node)
+        metrics_say(&l->metrics, l->run->comm, "memory   %s shared by a node, %s planned",
+                    text_bytes(x, (double)most[1]), text_bytes(y, (double)engine_node_bytes(e)));
 }
 
 int loop_train(struct run *run, struct device *dev, const char *job_text)

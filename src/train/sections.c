@@ -29,6 +29,9 @@ static const struct opt job_opts[] = {
 static const char *const type_words[] = {"auto", "NO", "MULTI_CPU", "FSDP", "DEEPSPEED", NULL};
 static const char *const precision_words[] = {"no", "bf16", "fp16", NULL};
 
+static const char *const node_words[] = {"auto", "true", "false", NULL};
+static const char *const copies_words[] = {"node", "rank", NULL};
+
 static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, distributed_type, "auto", type_words,
          "NO: one rank; MULTI_CPU: DDP; FSDP, DEEPSPEED: as their plugin says; auto: the plugin's "
@@ -73,6 +76,11 @@ static const struct opt strategy_opts[] = {
     I64(strategy_conf, local_sgd_steps, "0", 0, 1e9,
         "DDP: ranks take steps of their own and average their weights every so many (LocalSGD); "
         "0: they sum gradients at every step"),
+    ENUM(strategy_conf, node_memory, "auto", node_words,
+         "ranks of a node read each other's memory instead of sending messages; auto: where they "
+         "can"),
+    ENUM(strategy_conf, unshard_copies, "node", copies_words,
+         "in node memory, gathered weights are there once for all ranks of a node, or once a rank"),
     {.type = OPT_END},
 };
 

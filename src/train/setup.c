@@ -234,6 +234,14 @@ static int mark_recomputed(struct run *r)
                                     "%s", err_text());
 }
 
+void run_share_node(const struct run *r, int fewest, int most, struct shard_conf *out)
+{
+    out->node_ranks = fewest;
+    out->node_copy = r->conf.strategy.unshard_copies == COPIES_NODE;
+    out->node_memory =
+        r->purpose == RUN_TRAIN && most > 1 && r->conf.strategy.node_memory != NODE_MEMORY_FALSE;
+}
+
 int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int plan_ranks,
               struct ckpt *from, struct arena *a, struct run *r)
 {
@@ -258,6 +266,12 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
                                        .average_every = r->conf.strategy.local_sgd_steps,
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&
                                                           r->batching.accumulation > 1};
+    r->shard.overlap = r->strategy.overlap;
+    /* as far as one rank can tell; the engine asks the others */
+    int here = plan_ranks                              ? 1
+               : c->node_size < r->strategy.group_size ? c->node_size
+                                                       : r->strategy.group_size;
+    run_share_node(r, here, here, &r->shard);
     r->shard.compute = precision_compute(&r->conf.strategy);
     TRY(init_open(r));
     return match_checkpoint(r);

@@ -72,6 +72,9 @@ void run_array_place(const struct run *r, int i, int *array, int *row);
 /* Bytes that training takes on one rank: model state and activations.  Local. */
 size_t run_bytes(const struct run *r, const struct plan_memory *m);
 
+/* How the ranks of a node work together, fewest to most of them on one: into out.  Local. */
+void run_share_node(const struct run *r, int fewest, int most, struct shard_conf *out);
+
 /* Lines that say what will run: model, data, strategy, batch, length.  Local. */
 void run_describe(const struct run *r, const struct device *dev, struct text *out);
 

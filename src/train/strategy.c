@@ -28,6 +28,7 @@ static int check_ranks(const struct run_conf *c, int n_ranks, int node_size)
 void strategy_whole(int n_ranks, struct strategy *out)
 {
     *out = (struct strategy){.policy = policy_find(n_ranks == 1 ? "NO" : "MULTI_CPU"),
+                             .overlap = {.sums = true},
                              .n_ranks = n_ranks,
                              .group_size = n_ranks};
 }
@@ -81,6 +82,8 @@ int strategy_fit(const struct run_conf *c, const struct model *m, struct strateg
     int64_t width = plan_width(m);
     if (s->reduce_bucket == OPT_AUTO_I64)
         s->reduce_bucket = width * width;
+    if (s->overlap.ahead_elems == OPT_AUTO_I64)
+        s->overlap.ahead_elems = 9 * width * width / 10;
     if (s->wrap.persist_elems == OPT_AUTO_I64)
         s->wrap.persist_elems = 10 * width;
     for (const char *const *w = s->wrap.classes; w && *w; w++) {

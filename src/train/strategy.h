@@ -1,13 +1,14 @@
 /* From [strategy] and its plugin to a row of the strategy table and a way to wrap. */
 #pragma once
+#include "parallel/flow.h"
 #include "parallel/offload.h"
-#include "parallel/plan.h"
 #include "train/conf.h"
 #include "train/plugin.h"
 
 struct strategy {
     const struct policy *policy;
     struct wrap wrap;
+    struct overlap overlap;
     int n_ranks, group_size; /* group_size ranks share a copy of what is sharded */
     struct offload_conf offload;
     int64_t reduce_bucket;   /* elements that are summed at once; 0: the engine's own choice */

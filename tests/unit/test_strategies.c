@@ -4,86 +4,7 @@
  * RUN: -n 2
  * RUN: -n 3
  * RUN: -n 4 */
-#include "train_run.h"
-
-#include "base/hash.h"
-
-enum { N_STEPS = 4 };
-
-struct result {
-    double loss[N_STEPS], norm[N_STEPS], eval;
-    uint64_t master, moments;
-};
-
-/* A hash of each tensor's whole array, from the parts of its owners; the same on all ranks. */
-static uint64_t hash_array(struct train_run *t, int array)
-{
-    const struct shard *s = t->engine->shard;
-    struct comm *c = t->run.comm;
-    uint64_t h = 0;
-    for (int r = 0; r < s->plan->n_rows; r++) {
-        int64_t n = shape_elems(&s->model->table.rows[r].shape);
-        int64_t *bits = calloc((size_t)n, sizeof *bits);
-        struct shard_part p = shard_own_part(s, array, r);
-        bool speaks = !t->engine->replicas || t->engine->replicas->rank == 0;
-        for (int64_t i = p.begin; speaks && i < p.end; i++) {
-            uint32_t word;
-            memcpy(&word, p.values + (i - p.begin), sizeof word);
-            bits[i] = word;
-        }
-        c->ops->sum_i64(c, bits, (int)n);
-        h = hash64(bits, (size_t)n * sizeof *bits, h);
-        free(bits);
-    }
-    return h;
-}
-
-static const char job_text[] =
-    "[job]\nmax_steps = 100\n"
-    "[model]\ntype = %s\nn_layer = 2\nn_head = 2\nn_embd = 32\nblock_size = 16\n%s"
-    "[data]\ntype = text\npath = jobs/data/pride_and_prejudice.txt\nbatch_size = 3\n"
-    "[strategy]\ngradient_accumulation_steps = %d\nsync_each_batch = true\n"
-    "gradient_clipping = 0.5\nmixed_precision = %s\n%s"
-    "[optimizer]\ntype = AdamW\nlr = 1e-2\nweight_decay = 0.1\n%s";
-
-struct variant {
-    const char *model, *model_keys;
-    int accumulation;
-    const char *precision;
-    const char *groups;
-};
-
-static struct result run(struct comm *c, const struct variant *v, const char *strategy)
-{
-    char ini[2048];
-    struct train_run t;
-    struct result r;
-    struct eval_report e;
-    snprintf(ini, sizeof ini, job_text, v->model, v->model_keys, v->accumulation, v->precision,
-             strategy, v->groups);
-    train_open(&t, c, ini, NULL);
-    for (int i = 0; i < N_STEPS; i++) {
-        struct step_report s = train_step(&t);
-        r.loss[i] = s.loss;
-        r.norm[i] = s.grad_norm;
-    }
-    engine_eval(t.engine, 3, &e);
-    r.eval = e.loss;
-    r.master = hash_array(&t, SHARD_MASTER);
-    r.moments = hash_array(&t, SHARD_STATE) ^ hash_array(&t, SHARD_STATE + 1);
-    train_close(&t);
-    return r;
-}
-
-#define FSDP(strategy, more)                                                                       \
-    "distributed_type = FSDP\n[plugin.f]\ntype = fsdp\nfsdp_sharding_strategy = " strategy "\n" more
-#define DEEPSPEED(stage, more)                                                                     \
-    "distributed_type = DEEPSPEED\n[plugin.d]\ntype = deepspeed\nzero_optimization.stage = " stage \
-    "\n" more
-#define ZERO(key, value) "zero_optimization." key " = " value "\n"
-#define ON_DISK(what) ZERO(what ".device", "nvme") ZERO(what ".nvme_path", "build")
-#define SHARD_ALL ZERO("stage3_param_persistence_threshold", "0")
-#define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
+#include "strategy_run.h"
 
 static const struct {
     const char *name, *keys;
@@ -123,7 +44,7 @@ static const struct {
 
 static void compare(struct comm *c, const struct variant *v, const char *what)
 {
-    struct result ddp = run(c, v, c->size == 1 ? "" : "distributed_type = MULTI_CPU\n");
+    struct result ddp = strategy_run(c, v, c->size == 1 ? "" : "distributed_type = MULTI_CPU\n");
     CHECK(ddp.loss[N_STEPS - 1] < ddp.loss[0]);
     CHECK(ddp.norm[0] > 0.5); /* clipping acts */
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
@@ -132,12 +53,8 @@ static void compare(struct comm *c, const struct variant *v, const char *what)
         char name[160];
         snprintf(name, sizeof name, "%s, %s: DDP's bits", strategies[i].name, what);
         TEST (name) {
-            struct result r = run(c, v, strategies[i].keys);
-            for (int k = 0; k < N_STEPS; k++)
-                CHECK(r.loss[k] == ddp.loss[k] && r.norm[k] == ddp.norm[k]);
-            CHECK(r.eval == ddp.eval);
-            CHECK(r.master == ddp.master);
-            CHECK(r.moments == ddp.moments);
+            struct result r = strategy_run(c, v, strategies[i].keys);
+            check_same(&r, &ddp);
         }
     }
 }
@@ -152,7 +69,7 @@ static void test_against_one(struct comm *c)
     one.accumulation = c->size;
     snprintf(whole, sizeof whole, "distributed_type = FSDP\n");
     TEST ("N ranks against one: losses within 1e-6") {
-        struct result a = run(c, &many, whole), b = run(self, &one, "");
+        struct result a = strategy_run(c, &many, whole), b = strategy_run(self, &one, "");
         for (int k = 0; k < N_STEPS; k++)
             CHECK_NEAR(a.loss[k], b.loss[k], 1e-6 * b.loss[k]);
     }

@@ -213,13 +213,14 @@ static void test_run(void)
     struct spans s;
     train_open(&plain, world, job, NULL);
     train_open(&timed, world, job, NULL);
-    const struct comm before = *world;
+    struct comm *group = timed.engine->group;
+    const struct comm before = *group;
     const struct hooks *root_hooks = timed.run.model->root->hooks;
     struct step_report a[3], b[3];
     for (int i = 0; i < 3; i++)
         a[i] = train_step(&plain);
     train_must(trace_create(256, &t));
-    train_must(trace_attach(t, timed.run.model->root, world));
+    train_must(trace_attach(t, timed.run.model->root, group));
     b[0] = train_step(&timed);
     trace_switch(t, true);
     b[1] = train_step(&timed);
@@ -234,11 +235,16 @@ static void test_run(void)
         check_modules(&s);
     TEST ("the step's collectives are in their lane") {
         CHECK(count(&s, "sum_i64", before.ops->name) >= 1);
-        CHECK((count(&s, "reduce_scatter", NULL) > 0));
+        CHECK(count(&s, "reduce_scatter", before.ops->name) > 0);
+        CHECK(count(&s, "wait for sum", before.ops->name) > 0);
+        int n_hidden = 0;
+        for (int i = 0; i < s.n; i++)
+            n_hidden += strcmp(word(s.x[i], "cat"), "background communication") == 0;
+        CHECK((n_hidden > 0) == (group->worker != NULL));
         CHECK(trace_lost(t) == 0);
     }
     TEST ("afterwards hooks and communicator are as they were") {
-        CHECK(world->ops == before.ops && world->impl == before.impl);
+        CHECK(group->ops == before.ops && group->impl == before.impl);
         CHECK(timed.run.model->root->hooks == root_hooks);
     }
     arena_destroy(&s.arena);
