@@ -36,11 +36,12 @@ static void print_row(const struct run *r, const struct policy *policy, int64_t 
                       const struct plan_memory *m, struct text *t)
 {
     struct arena *a = arena_create();
-    bool mine = policy == r->strategy.policy;
+    bool mine = text_same(policy->name, r->strategy.policy->name);
     struct wrap wrap = r->strategy.wrap;
     if (!mine) /* what the job's own plugin keeps whole is no other's way */
         wrap.persist_elems = wrap.reuse_elems = 0;
-    const struct plan *p = plan_make(r->model, policy, &wrap, (int)group, a);
+    const struct policy *row = mine ? r->strategy.policy : policy; /* no_sync is the job's own */
+    const struct plan *p = plan_make(r->model, row, &wrap, (int)group, a);
     struct shard_memory s;
     struct shard_traffic x;
     struct shard_conf conf = r->shard;

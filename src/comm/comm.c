@@ -16,12 +16,13 @@ static void self_all_gather(struct comm *c, void *buf, const int64_t *cut, size_
 }
 
 static void self_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
-                                float *scratch)
+                                enum dtype dtype, float *scratch)
 {
     (void)c;
     (void)buf;
     (void)cut;
     (void)slice_elems;
+    (void)dtype;
     (void)scratch;
 }
 

@@ -5,6 +5,7 @@
  * the job.  Errors of the caller's own are agreed on with TRY_ALL before anybody goes on. */
 #pragma once
 #include "base/err.h"
+#include "tensor/tensor.h"
 #include <stdint.h>
 
 struct comm;
@@ -18,10 +19,12 @@ struct comm_ops {
     void (*all_gather)(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes);
     /* In: this rank's addend, all parts.  Out: the own part is the sum over ranks, added in the
      * fixed binary tree S(a,b) = S(a,m) + S(m,b), m = a + the largest power of two below b - a,
-     * whatever the parts; the other parts are undefined.  fp32.  At most slice_elems of each part
-     * are exchanged at once, so that scratch needs no more than the largest slice of all parts. */
+     * whatever the parts; the other parts are undefined.  fp32; addends and each partial sum are
+     * rounded to dtype: DTYPE_F32 (not at all), DTYPE_BF16 or DTYPE_F16.  At most slice_elems of
+     * each part are exchanged at once, so that scratch needs no more than the largest slice of all
+     * parts. */
     void (*reduce_scatter)(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
-                           float *scratch);
+                           enum dtype dtype, float *scratch);
     void (*wait)(struct comm *c, struct comm_task *t); /* see comm_wait() */
     /* n elements of every rank to rank 0 alone: those of rank r are all[cut[r]] … there; the others
      * look at neither all nor cut. */
@@ -56,6 +59,7 @@ struct comm_task {
     const int64_t *cut;
     size_t elem_bytes;   /* all_gather */
     int64_t slice_elems; /* reduce_scatter */
+    enum dtype dtype;    /* reduce_scatter */
     float *scratch;      /* reduce_scatter; tasks may share it */
     /* the rest is comm_start()'s */
     struct comm *comm;

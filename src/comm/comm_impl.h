@@ -26,7 +26,7 @@ struct exchange {
 void mpi_exchange(struct comm *c, void *buf, const int64_t *cut, size_t elem_bytes,
                   const struct exchange *x);
 void mpi_reduce_levels(struct comm *c, int first_level, float *buf, const int64_t *cut,
-                       int64_t slice_elems, float *scratch);
+                       int64_t slice_elems, enum dtype dtype, float *scratch);
 
 /* One exchange of partial sums with a peer: the chunks chunk[first … first + n - 1]. */
 struct tree_edge {

@@ -2,6 +2,7 @@
  * no caller could go on in the middle of a collective. */
 #include "comm/comm_impl.h"
 
+#include "tensor/half.h"
 #include <limits.h>
 #include <mpi.h>
 #include <sched.h>
@@ -121,10 +122,11 @@ void mpi_exchange(struct comm *c, void *buf, const int64_t *cut, size_t elem_byt
     wait_all(c, x->n_from + x->n_to);
 }
 
-/* Of each part the elements from at on, n_elem at most. */
+/* Of each part the elements from at on, n_elem at most, and what sums are rounded to. */
 struct slice {
     const int64_t *cut;
     int64_t at, n_elem;
+    enum dtype dtype;
 };
 
 static float *slice_of(const struct slice *s, int c, float *buf, int64_t *n)
@@ -145,25 +147,33 @@ static int64_t edge_elems(const struct tree *t, const struct tree_edge *e, const
 }
 
 static void edge_pack(const struct tree *t, const struct tree_edge *e, const struct slice *s,
-                      float *buf, float *out)
+                      float *buf, char *out)
 {
     for (int i = 0; i < e->n; i++) {
         int64_t n;
         const float *x = slice_of(s, t->chunk[e->first + i], buf, &n);
-        memcpy(out, x, (size_t)n * sizeof *out);
-        out += n;
+        if (s->dtype == DTYPE_F32)
+            memcpy(out, x, (size_t)n * sizeof *x);
+        else
+            half_narrow_array(s->dtype, (uint16_t *)(void *)out, x, n);
+        out += (size_t)n * dtype_bytes(s->dtype);
     }
 }
 
 static void edge_add(const struct tree *t, const struct tree_edge *e, const struct slice *s,
-                     float *buf, const float *in)
+                     float *buf, const char *in)
 {
     for (int i = 0; i < e->n; i++) {
         int64_t n;
         float *y = slice_of(s, t->chunk[e->first + i], buf, &n);
-        for (int64_t j = 0; j < n; j++)
-            y[j] += in[j];
-        in += n;
+        if (s->dtype == DTYPE_F32) {
+            const float *x = (const float *)(const void *)in;
+            for (int64_t j = 0; j < n; j++)
+                y[j] += x[j];
+        } else {
+            half_add_array(s->dtype, y, (const uint16_t *)(const void *)in, n);
+        }
+        in += (size_t)n * dtype_bytes(s->dtype);
     }
 }
 
@@ -174,47 +184,49 @@ static void reduce_slice(struct comm *c, int first_level, float *buf, const stru
     struct mpi_impl *m = impl_of(c);
     const struct tree *t = &m->tree;
     int begin = first_level > 0 ? t->level_end[first_level - 1] : 0;
+    size_t elem_bytes = dtype_bytes(s->dtype);
+    MPI_Datatype type = s->dtype == DTYPE_F32 ? MPI_FLOAT : MPI_UINT16_T;
     for (int l = first_level; l < t->n_levels; begin = t->level_end[l++]) {
         int end = t->level_end[l];
-        float *at = scratch;
+        char *at = (char *)scratch;
         for (int e = begin; e < end; e++) {
             const struct tree_edge *edge = &t->edge[e];
             int n = narrow(edge_elems(t, edge, s));
             MPI_Request *q = &m->request[e - begin];
             if (edge->send) {
                 edge_pack(t, edge, s, buf, at);
-                MPI_TRY(MPI_Isend(at, n, MPI_FLOAT, edge->peer, TAG_TREE, m->bulk, q));
+                MPI_TRY(MPI_Isend(at, n, type, edge->peer, TAG_TREE, m->bulk, q));
             } else {
-                MPI_TRY(MPI_Irecv(at, n, MPI_FLOAT, edge->peer, TAG_TREE, m->bulk, q));
+                MPI_TRY(MPI_Irecv(at, n, type, edge->peer, TAG_TREE, m->bulk, q));
             }
-            at += n;
+            at += (size_t)n * elem_bytes;
         }
         wait_all(c, end - begin);
-        at = scratch;
+        at = (char *)scratch;
         for (int e = begin; e < end; e++) {
             if (!t->edge[e].send)
                 edge_add(t, &t->edge[e], s, buf, at);
-            at += edge_elems(t, &t->edge[e], s);
+            at += (size_t)edge_elems(t, &t->edge[e], s) * elem_bytes;
         }
     }
 }
 
 void mpi_reduce_levels(struct comm *c, int first_level, float *buf, const int64_t *cut,
-                       int64_t slice_elems, float *scratch)
+                       int64_t slice_elems, enum dtype dtype, float *scratch)
 {
     int64_t longest = 0;
     for (int r = 0; r < c->size; r++)
         longest = cut[r + 1] - cut[r] > longest ? cut[r + 1] - cut[r] : longest;
     for (int64_t at = 0; at < longest; at += slice_elems) {
-        const struct slice s = {cut, at, slice_elems};
+        const struct slice s = {cut, at, slice_elems, dtype};
         reduce_slice(c, first_level, buf, &s, scratch);
     }
 }
 
 static void mpi_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
-                               float *scratch)
+                               enum dtype dtype, float *scratch)
 {
-    mpi_reduce_levels(c, 0, buf, cut, slice_elems, scratch);
+    mpi_reduce_levels(c, 0, buf, cut, slice_elems, dtype, scratch);
 }
 
 static void mpi_gather(struct comm *c, const void *own, int64_t n, void *all, const int64_t *cut,

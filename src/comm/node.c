@@ -1,6 +1,7 @@
 /* The table over node memory. */
 #include "comm/node_impl.h"
 
+#include "tensor/half.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +124,8 @@ static void node_all_gather(struct comm *c, void *buf, const int64_t *cut, size_
 enum { PIECE = 1024 };
 
 /* out = S(a, b) of n_elem elements that begin at x in every rank's own part. */
-static void tree_sum(const struct node *n, float *out, const float *x, int64_t n_elem, int a, int b)
+static void tree_sum(const struct node *n, float *out, const float *x, int64_t n_elem, int a, int b,
+                     enum dtype dtype)
 {
     int m = tree_middle(a, b);
     float room[PIECE];
@@ -131,18 +133,21 @@ static void tree_sum(const struct node *n, float *out, const float *x, int64_t n
     if (m - a == 1)
         left = (const float *)(void *)peer(n, n->local[a], x);
     else
-        tree_sum(n, out, x, n_elem, a, m);
+        tree_sum(n, out, x, n_elem, a, m, dtype);
     if (b - m == 1)
         right = (const float *)(void *)peer(n, n->local[m], x);
     else
-        tree_sum(n, room, x, n_elem, m, b);
-    for (int64_t i = 0; i < n_elem; i++)
-        out[i] = left[i] + right[i];
+        tree_sum(n, room, x, n_elem, m, b, dtype);
+    if (dtype != DTYPE_F32)
+        half_sum_array(dtype, out, left, right, n_elem);
+    else
+        for (int64_t i = 0; i < n_elem; i++)
+            out[i] = left[i] + right[i];
 }
 
 /* The parts whose partial sums this rank holds for its subtree: nobody else reads or writes them
  * here. */
-static void sum_subtree(const struct node *n, float *buf, const int64_t *cut)
+static void sum_subtree(const struct node *n, float *buf, const int64_t *cut, enum dtype dtype)
 {
     for (int p = 0; p < n->below->size; p++) {
         if (tree_holder(p, n->begin, n->end) != n->below->rank)
@@ -150,26 +155,26 @@ static void sum_subtree(const struct node *n, float *buf, const int64_t *cut)
         for (int64_t at = cut[p]; at < cut[p + 1]; at += PIECE) {
             float sum[PIECE];
             int64_t n_elem = cut[p + 1] - at < PIECE ? cut[p + 1] - at : PIECE;
-            tree_sum(n, sum, buf + at, n_elem, n->begin, n->end);
+            tree_sum(n, sum, buf + at, n_elem, n->begin, n->end, dtype);
             memcpy(buf + at, sum, (size_t)n_elem * sizeof *buf);
         }
     }
 }
 
 static void node_reduce_scatter(struct comm *c, float *buf, const int64_t *cut, int64_t slice_elems,
-                                float *scratch)
+                                enum dtype dtype, float *scratch)
 {
     struct node *n = impl_of(c);
     if (!is_own(n, buf)) {
-        n->below->ops->reduce_scatter(n->below, buf, cut, slice_elems, scratch);
+        n->below->ops->reduce_scatter(n->below, buf, cut, slice_elems, dtype, scratch);
         return;
     }
     raise_tasks(n);
     await_tasks(n);
     if (n->end - n->begin > 1)
-        sum_subtree(n, buf, cut);
+        sum_subtree(n, buf, cut, dtype);
     if (!n->is_whole)
-        mpi_reduce_levels(n->below, n->n_levels, buf, cut, slice_elems, scratch);
+        mpi_reduce_levels(n->below, n->n_levels, buf, cut, slice_elems, dtype, scratch);
     raise_tasks(n);
     await_tasks(n); /* nobody reads here any more */
 }

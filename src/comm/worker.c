@@ -20,7 +20,7 @@ static void execute(struct comm_task *t)
     if (t->what == COMM_ALL_GATHER)
         c->ops->all_gather(c, t->buf, t->cut, t->elem_bytes);
     else
-        c->ops->reduce_scatter(c, t->buf, t->cut, t->slice_elems, t->scratch);
+        c->ops->reduce_scatter(c, t->buf, t->cut, t->slice_elems, t->dtype, t->scratch);
 }
 
 static void *run(void *arg)

@@ -11,7 +11,7 @@ static void average(struct shard *s, float *array)
             continue;
         float *own = shard_at(s, x, array, s->row->shard_optim, x->plan->cut[s->comm->rank]);
         c->ops->reduce_scatter(c, own, x->replica_cut, shard_slice_elems(&s->conf, c->size),
-                               s->reduce_scratch);
+                               DTYPE_F32, s->reduce_scratch);
         int64_t begin = x->replica_cut[c->rank], end = x->replica_cut[c->rank + 1];
         s->stream->k->scale(s->stream, own + begin, share, end - begin);
         c->ops->all_gather(c, own, x->replica_cut, sizeof *own);

@@ -16,6 +16,7 @@ struct shard_unit;
 struct shard_conf {
     int n_states;
     enum dtype compute;    /* DTYPE_F32: layers may read the master weights themselves */
+    enum dtype reduce;     /* that addends and sums of gradients over the ranks are rounded to */
     bool sync_each_batch;  /* sum over the ranks at every micro-step, as sharded gradients are */
     int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
     int64_t average_every; /* row->averages: steps from one average of the weights to the next */

@@ -104,9 +104,10 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     }
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
     (void)m;
-    *out = (struct shard_traffic){.summed = sums * n * sizeof(float) * share};
+    double sum_elem = (double)dtype_bytes(conf->reduce);
+    *out = (struct shard_traffic){.summed = sums * n * sum_elem * share};
     /* an own part's all-reduce among the replicas: a sum and a gather */
-    out->summed += sums * 2 * n / p->size * sizeof(float) * across;
+    out->summed += sums * n / p->size * (sum_elem + sizeof(float)) * across;
     if (row->shard_params) {
         for (int u = 0; u < p->n_units; u++) {
             const struct plan_unit *x = &p->unit[u];

@@ -63,6 +63,7 @@ static struct comm_task sum_task(const struct shard *s, float *buf, const int64_
                               .buf = buf,
                               .cut = cut,
                               .slice_elems = shard_slice_elems(&s->conf, size),
+                              .dtype = s->conf.reduce,
                               .scratch = s->reduce_scratch};
 }
 

@@ -72,3 +72,28 @@ static inline uint16_t half_narrow(enum dtype t, float f)
 {
     return t == DTYPE_BF16 ? bf16_narrow(f) : f16_narrow(f);
 }
+
+/* Arrays of n.  to = x rounded; y = y + x, y rounded before and behind; out = a + b likewise. */
+static inline void half_narrow_array(enum dtype t, uint16_t *to, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = half_narrow(t, x[i]);
+}
+
+static inline float half_round(enum dtype t, float x)
+{
+    return half_widen(t, half_narrow(t, x));
+}
+
+static inline void half_add_array(enum dtype t, float *y, const uint16_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = half_round(t, half_round(t, y[i]) + half_widen(t, x[i]));
+}
+
+static inline void half_sum_array(enum dtype t, float *out, const float *a, const float *b,
+                                  int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = half_round(t, half_round(t, a[i]) + half_round(t, b[i]));
+}

@@ -25,6 +25,7 @@ enum on_stop { ON_STOP_SAVE, ON_STOP_DISCARD };
 enum distributed_type { TYPE_AUTO, TYPE_NO, TYPE_MULTI_CPU, TYPE_FSDP, TYPE_DEEPSPEED };
 enum node_memory { NODE_MEMORY_AUTO, NODE_MEMORY_TRUE, NODE_MEMORY_FALSE };
 enum unshard_copies { COPIES_NODE, COPIES_RANK };
+enum sum_dtype { SUM_FP32, SUM_BF16, SUM_FP16 };
 enum precision { PRECISION_NO, PRECISION_BF16, PRECISION_FP16 };
 
 struct strategy_conf {
@@ -35,14 +36,15 @@ struct strategy_conf {
     int64_t num_processes, num_machines; /* OPT_AUTO_I64: whatever was started */
     int64_t gradient_accumulation_steps;
     double gradient_clipping; /* 0: none */
-    bool sync_each_batch;
+    bool sync_each_batch, no_sync;
+    int reduce_dtype; /* enum sum_dtype */
     bool activation_checkpointing;
     struct opt_strs activation_checkpointing_classes; /* empty: the model's blocks */
     int64_t activation_checkpointing_every;
     int64_t activation_checkpointing_number; /* OPT_AUTO_I64: as every says */
-    int64_t local_sgd_steps; /* 0: sums at every step */
-    int node_memory;    /* enum node_memory */
-    int unshard_copies; /* enum unshard_copies */
+    int64_t local_sgd_steps;                 /* 0: sums at every step */
+    int node_memory;                         /* enum node_memory */
+    int unshard_copies;                      /* enum unshard_copies */
 };
 
 struct eval_conf {

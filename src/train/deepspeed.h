@@ -32,7 +32,7 @@ struct deepspeed_conf {
     bool wall_clock_breakdown, dump_state, drop_last, allow_untested, force_cpu_optimizer;
     bool disable_allgather, prescale, zero3_init, comms_logger, flops_profiler;
     double predivide;
-    int allreduce_op;
+    int allreduce_op, communication_dtype, accum_dtype;
     const char *fp16_enabled, *bf16_enabled;
     const char *loss_scale, *initial_scale_power, *loss_scale_window, *hysteresis;
     const char *consecutive_hysteresis, *min_loss_scale, *number_checkpoints;

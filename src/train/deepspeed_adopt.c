@@ -213,6 +213,11 @@ int deepspeed_adopt(struct run_conf *c, const struct plugin *p, int n_ranks, str
     }
     TRY(adopt_precision(c, p, "bf16", a));
     TRY(adopt_precision(c, p, "fp16", a));
+    const char *sum = said(c, p, "communication_data_type");
+    if (sum && !text_same(sum, "auto"))
+        TRY(job_adopt_as(c->job, section_of(c, p, "communication_data_type"),
+                         "communication_data_type", text_same(sum, "bfp16") ? "bf16" : sum,
+                         "strategy", NULL, section_row("strategy", "reduce_dtype", a)));
     if (said(c, p, number))
         TRY(job_adopt_as(c->job, section_of(c, p, number), number, "true", "strategy", NULL,
                          section_row("strategy", "activation_checkpointing", a)));

@@ -4,6 +4,8 @@
 
 static const char *const offload_words[] = {"none", "cpu", "nvme", NULL};
 static const char *const save_words[] = {"false", "true", "auto", NULL};
+static const char *const communication_words[] = {"auto", "fp32", "fp16", "bf16", "bfp16", NULL};
+static const char *const accum_words[] = {"fp32", "fp16", "bf16", "bfp16", NULL};
 static const char *const op_words[] = {"mean", "sum", NULL};
 
 #define D deepspeed_conf
@@ -78,6 +80,19 @@ const struct opt deepspeed_opts[] = {
              "only false: master weights and gradients are fp32"),
     BOOL_KEY("bf16.bf16_optimizer_states", D, bf16_states, "false",
              "only false: optimizer states are fp32"),
+
+    {.name = "communication_data_type",
+     .type = OPT_ENUM,
+     .offset = offsetof(struct D, communication_dtype),
+     .dflt = "auto",
+     .words = communication_words,
+     .help = "reduce_dtype of [strategy]"},
+    {.name = "data_types.grad_accum_dtype",
+     .type = OPT_ENUM,
+     .offset = offsetof(struct D, accum_dtype),
+     .dflt = "fp32",
+     .words = accum_words,
+     .help = "only fp32: gradients are accumulated in it"},
 
     TEXT("activation_checkpointing.number_checkpoints", number_checkpoints,
          "switches activation_checkpointing of [strategy] on, for so many of the model's blocks"),

@@ -1,5 +1,6 @@
 /* What a run will do, in a few lines for a person. */
 #include "train/init.h"
+#include "train/precision.h"
 
 static void describe_data(const struct run *r, struct text *out)
 {
@@ -62,9 +63,7 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
         text_printf(out, ", sharded over groups of %d", s->group_size);
     text_printf(out, "\n");
     text_printf(out, "device   %s a rank\n", device_describe(dev, buf, sizeof buf));
-    text_printf(out,
-                "dtypes   compute %s; master weights, gradients, sums over ranks, moments %s\n",
-                dtype_name(r->shard.compute), dtype_name(DTYPE_F32));
+    precision_describe(&r->shard, out);
     if (r->shard.compute == DTYPE_F16)
         describe_scale(&r->conf.strategy.scale, out);
     if (r->n_recomputed > 0)

@@ -12,6 +12,53 @@ enum dtype precision_compute(const struct strategy_conf *c)
     return compute[c->mixed_precision];
 }
 
+enum dtype precision_reduce(const struct strategy_conf *c)
+{
+    static const enum dtype sum[] = {
+        [SUM_FP32] = DTYPE_F32, [SUM_BF16] = DTYPE_BF16, [SUM_FP16] = DTYPE_F16};
+    return sum[c->reduce_dtype];
+}
+
+enum { N_KINDS = 7 };
+struct kind {
+    const char *key, *words;
+    enum dtype dtype;
+};
+
+/* Every kind of value that a step has. */
+static void list_kinds(const struct shard_conf *c, struct kind out[N_KINDS])
+{
+    const struct kind list[N_KINDS] = {
+        {"parameters", "master weights", DTYPE_F32},
+        {"moments", "moments", DTYPE_F32},
+        {"compute", "weights and activations in layers", c->compute},
+        {"statistics", "statistics of norms and softmax", DTYPE_F32},
+        {"reduce", "sums over ranks", c->reduce},
+        {"accumulate", "gradients formed and accumulated in", DTYPE_F32},
+        {"output", "loss", DTYPE_F64},
+    };
+    memcpy(out, list, sizeof list);
+}
+
+void precision_describe(const struct shard_conf *c, struct text *out)
+{
+    struct kind k[N_KINDS];
+    list_kinds(c, k);
+    text_printf(out, "dtypes   ");
+    for (int i = 0; i < N_KINDS; i++)
+        text_printf(out, "%s%s %s", i ? "; " : "", k[i].words, dtype_name(k[i].dtype));
+    text_printf(out, "\n");
+}
+
+void precision_to_json(const struct shard_conf *c, struct text *out)
+{
+    struct kind k[N_KINDS];
+    list_kinds(c, k);
+    for (int i = 0; i < N_KINDS; i++)
+        text_printf(out, "%s\"%s\":\"%s\"", i ? "," : "{", k[i].key, dtype_name(k[i].dtype));
+    text_printf(out, "}");
+}
+
 void precision_notes(const struct run_conf *c, struct text *out)
 {
     const struct strategy_conf *s = &c->strategy;

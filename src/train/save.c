@@ -1,6 +1,7 @@
 /* Ranges of the flat arrays as pieces of named arrays. */
 #include "train/save.h"
 
+#include "train/precision.h"
 #include <stdlib.h>
 
 static void print_meta(const struct engine *e, const char *job_text, int64_t metrics_bytes,
@@ -23,6 +24,8 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
     else
         text_printf(t, "%lld,\"run_id\":", (long long)e->skipped);
     text_json_string(t, run_id);
+    text_printf(t, ",\"dtypes\":");
+    precision_to_json(&r->shard, t);
     text_printf(t, ",\"name\":");
     text_json_string(t, r->conf.main.name);
     text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->strategy.policy->name,

@@ -27,6 +27,7 @@ static const struct opt job_opts[] = {
 };
 
 static const char *const type_words[] = {"auto", "NO", "MULTI_CPU", "FSDP", "DEEPSPEED", NULL};
+static const char *const sum_words[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const precision_words[] = {"no", "bf16", "fp16", NULL};
 
 static const char *const node_words[] = {"auto", "true", "false", NULL};
@@ -60,6 +61,11 @@ static const struct opt strategy_opts[] = {
     F64(strategy_conf, gradient_clipping, "0", 0, 1e9, "largest global gradient norm; 0: no limit"),
     BOOL(strategy_conf, sync_each_batch, "false",
          "sum gradients over the ranks at every micro-batch instead of once a step"),
+    BOOL(strategy_conf, no_sync, "false",
+         "sharded gradients: form whole ones on every rank and sum them once a step, which sends "
+         "less and holds more; the others do so unless sync_each_batch"),
+    ENUM(strategy_conf, reduce_dtype, "fp32", sum_words,
+         "of sums of gradients over the ranks: each is rounded to it, and so is what travels"),
     {.name = "activation_checkpointing",
      .aliases = "gradient_checkpointing",
      .type = OPT_BOOL,

@@ -273,6 +273,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
                                                        : r->strategy.group_size;
     run_share_node(r, here, here, &r->shard);
     r->shard.compute = precision_compute(&r->conf.strategy);
+    r->shard.reduce = precision_reduce(&r->conf.strategy);
     TRY(init_open(r));
     return match_checkpoint(r);
 }

@@ -61,6 +61,22 @@ static int use_local_sgd(const struct run_conf *c, const struct plugin *p, struc
     return ERR_OK;
 }
 
+/* no_sync: the row with gradients that stay whole until the boundary, as ZeRO-1's do. */
+static int use_no_sync(const struct run_conf *c, struct arena *a, struct strategy *out)
+{
+    if (c->strategy.sync_each_batch)
+        return job_error(c->job, "strategy", NULL, "no_sync", "does not go with %s",
+                         job_where(c->job, "strategy", NULL, "sync_each_batch"));
+    if (!out->policy->shard_grads || c->strategy.gradient_accumulation_steps == 1)
+        return ERR_OK;
+    struct policy *row = arena_alloc(a, sizeof *row);
+    *row = *out->policy;
+    row->shard_grads = false;
+    row->summary = arena_printf(a, "%s; gradients whole until the boundary", row->summary);
+    out->policy = row;
+    return ERR_OK;
+}
+
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out)
 {
@@ -74,7 +90,8 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
     if (!p)
         return ERR_OK;
     out->plugin = p->name ? p->name : "";
-    return p->type->use(c, p, node_size > 0 ? node_size : n_ranks, a, out);
+    TRY(p->type->use(c, p, node_size > 0 ? node_size : n_ranks, a, out));
+    return c->strategy.no_sync ? use_no_sync(c, a, out) : ERR_OK;
 }
 
 int strategy_fit(const struct run_conf *c, const struct model *m, struct strategy *s)
@@ -127,6 +144,11 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
                         s->plugin && *s->plugin ? " of plugin." : "", s->plugin ? s->plugin : "");
     }
     precision_notes(c, out);
+    if (c->strategy.no_sync && c->strategy.gradient_accumulation_steps == 1)
+        text_printf(out, "note: [strategy] no_sync has no effect: a step is one micro-batch\n");
+    else if (c->strategy.no_sync && !policy_find(s->policy->name)->shard_grads)
+        text_printf(out, "note: [strategy] no_sync has no effect: %s sums once a step anyway\n",
+                    s->policy->name);
     if (c->strategy.local_sgd_steps > 0 && s->n_ranks == 1)
         text_printf(out, "note: [strategy] local_sgd_steps has no effect on one rank\n");
     note_unused(c->job, "data", c->data.name, c->eval_data.name, out);

@@ -96,10 +96,10 @@ static void timed_all_gather(struct comm *c, void *buf, const int64_t *cut, size
 }
 
 static void timed_reduce_scatter(struct comm *c, float *buf, const int64_t *cut,
-                                 int64_t slice_elems, float *scratch)
+                                 int64_t slice_elems, enum dtype dtype, float *scratch)
 {
     struct comm *own = comm_begin(c, "reduce_scatter");
-    own->ops->reduce_scatter(own, buf, cut, slice_elems, scratch);
+    own->ops->reduce_scatter(own, buf, cut, slice_elems, dtype, scratch);
     comm_end(c);
 }
 
@@ -112,8 +112,8 @@ static void timed_wait(struct comm *c, struct comm_task *t)
     comm_end(c);
 }
 
-static void timed_gather(struct comm *c, const void *send, int64_t n, void *all,
-                         const int64_t *cut, size_t elem_bytes)
+static void timed_gather(struct comm *c, const void *send, int64_t n, void *all, const int64_t *cut,
+                         size_t elem_bytes)
 {
     struct comm *own = comm_begin(c, "gather");
     own->ops->gather(own, send, n, all, cut, elem_bytes);

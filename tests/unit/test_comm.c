@@ -9,6 +9,7 @@
 #include "comm/node.h"
 
 #include "base/rng.h"
+#include "tensor/half.h"
 #include <stdlib.h>
 
 enum { BLOCKS = 23, N = BLOCKS * 16 };
@@ -18,21 +19,33 @@ static void fill(float *x, int rank)
     rng_fill_normal(rng_key_make(7, (uint64_t)rank), 0, N, 0, 1e3f, x);
 }
 
-/* S(a, b) of DESIGN 4, the slow and obvious way. */
-static void tree_sum(float *out, int a, int b)
+static float rounded(enum dtype t, float x)
+{
+    return t == DTYPE_F32 ? x : half_round(t, x);
+}
+
+/* S(a, b) of DESIGN 4, the slow and obvious way; addends and sums rounded to t. */
+static void tree_sum_in(enum dtype t, float *out, int a, int b)
 {
     if (b - a == 1) {
         fill(out, a);
+        for (int i = 0; i < N; i++)
+            out[i] = rounded(t, out[i]);
         return;
     }
     int l = 1;
     while (l * 2 < b - a)
         l *= 2;
     float right[N];
-    tree_sum(out, a, a + l);
-    tree_sum(right, a + l, b);
+    tree_sum_in(t, out, a, a + l);
+    tree_sum_in(t, right, a + l, b);
     for (int i = 0; i < N; i++)
-        out[i] += right[i];
+        out[i] = rounded(t, out[i] + right[i]);
+}
+
+static void tree_sum(float *out, int a, int b)
+{
+    tree_sum_in(DTYPE_F32, out, a, b);
 }
 
 static void cuts(int64_t *cut, int size)
@@ -57,7 +70,7 @@ static void test_reduce(struct comm *c, float *x)
     tree_sum(want, 0, c->size);
     TEST ("reduce-scatter has the tree's bits in the own part") {
         fill(x, c->rank);
-        c->ops->reduce_scatter(c, x, cut, N, scratch);
+        c->ops->reduce_scatter(c, x, cut, N, DTYPE_F32, scratch);
         CHECK(own_equals(c, x, want, cut));
     }
     TEST ("all-gather completes it") {
@@ -66,12 +79,22 @@ static void test_reduce(struct comm *c, float *x)
     }
     TEST ("the sum in slices of every part has the same bits") {
         fill(x, c->rank);
-        c->ops->reduce_scatter(c, x, cut, 5, scratch);
+        c->ops->reduce_scatter(c, x, cut, 5, DTYPE_F32, scratch);
         CHECK(own_equals(c, x, want, cut));
     }
+    for (int t = 0; t < 2 && c->size > 1; t++)
+        TEST (t ? "sums in fp16 are rounded at every node of the tree"
+                : "sums in bf16 are rounded at every node of the tree") {
+            enum dtype dtype = t ? DTYPE_F16 : DTYPE_BF16;
+            float low[N];
+            tree_sum_in(dtype, low, 0, c->size);
+            fill(x, c->rank);
+            c->ops->reduce_scatter(c, x, cut, 11, dtype, scratch);
+            CHECK(own_equals(c, x, low, cut));
+        }
     TEST ("parts may be empty") {
         fill(x, c->rank);
-        c->ops->reduce_scatter(c, x, all_last, N, scratch);
+        c->ops->reduce_scatter(c, x, all_last, N, DTYPE_F32, scratch);
         CHECK(own_equals(c, x, want, all_last));
         c->ops->all_gather(c, x, all_last, sizeof *x);
         CHECK(memcmp(x, want, sizeof want) == 0);

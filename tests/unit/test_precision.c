@@ -2,6 +2,8 @@
  * itself. */
 #include "train_run.h"
 
+#include "train/precision.h"
+
 static const char head[] =
     "[job]\nmax_steps = 2\noutput_dir = none\n[model]\nn_layer = 5\nn_head = 1\nn_embd = 8\n"
     "block_size = 8\n[data]\npath = jobs/data/pride_and_prejudice.txt\n";
@@ -78,6 +80,30 @@ static void test_precision(struct arena *a)
         const struct loss_scale_conf *s = &r.conf.strategy.scale;
         CHECK(s->loss_scale == 8 && s->initial_scale_power == 5 && s->loss_scale_window == 6);
         CHECK(s->hysteresis == 7 && s->consecutive_hysteresis && s->min_loss_scale == 0.5);
+        run_clear(&r);
+    }
+    TEST ("DeepSpeed's words for sums, and the table of dtypes") {
+        static const char *const words[] = {"auto", "fp32", "fp16", "bf16", "bfp16"};
+        static const enum dtype sums[] = {DTYPE_F32, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_BF16};
+        struct text t = {0};
+        for (int i = 0; i < 5; i++) {
+            const char *key = arena_printf(a, "communication_data_type = %s\n", words[i]);
+            train_must(set_up(a, arena_printf(a, ZERO, "", key), &r));
+            CHECK(r.shard.reduce == sums[i]);
+            if (i == 3) {
+                precision_to_json(&r.shard, &t);
+                CHECK_HAS(t.s, "\"reduce\":\"bfloat16\",\"accumulate\":\"float32\"");
+            }
+            run_clear(&r);
+        }
+        text_clear(&t);
+        CHECK(set_up(a, arena_printf(a, ZERO, "", "data_types.grad_accum_dtype = bf16\n"), &r) ==
+              ERR_USAGE);
+        CHECK_HAS(err_text(), "only fp32");
+        run_clear(&r);
+        CHECK(set_up(a, arena_printf(a, ZERO, "no_sync = true\nsync_each_batch = true\n", ""),
+                     &r) == ERR_USAGE);
+        CHECK_HAS(err_text(), "no_sync = true: does not go with t.ini:14");
         run_clear(&r);
     }
     TEST ("a key that has no effect under this precision is named in a line") {
