@@ -108,7 +108,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests faults demo bench test test-long check-san lint format info deps clean help
+.PHONY: all tests faults demo bench fuzz test test-long check-san lint format info deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
@@ -182,6 +182,24 @@ $(BUILD)/bench/gemm_peak: tests/bench/gemm_peak.c $(BENCH_PARTS) $(BUILD)/parts
 	$(call say,BENCH,$@)
 	$(Q)$(BENCH_CC) $(ONEDNN_LIBS) -fopenmp -lm
 
+# Fuzz the readers of foreign files with clang's libFuzzer, FUZZ_S seconds each.
+FUZZ := build/fuzz
+FUZZ_SOURCES := $(wildcard $(foreach d,base tensor ckpt comm,src/$d/*.c))
+FUZZ_PARTS := $(FUZZ_SOURCES:src/%.c=$(FUZZ)/%.o)
+FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CC = OMPI_CC=clang MPICH_CC=clang $(MPICC) -std=c11 -D_GNU_SOURCE $(BITS) -Isrc -Itests \
+	-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined $(FLAGS_ckpt)
+$(FUZZ)/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(call say,FUZZ,$<)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+$(FUZZ)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/fuzz.h $(FUZZ_PARTS)
+	$(call say,FUZZ,$<)
+	$(Q)$(FUZZ_CC) -fsanitize=fuzzer -o $@ $< $(FUZZ_PARTS) $(LDFLAGS) $(LIBS)
+.SECONDARY: $(FUZZ_PARTS)
+fuzz: all $(FUZZ_PROGRAMS)
+	sh tests/fuzz/run.sh $(FUZZ) $(BUILD)/stretto $(or $(FUZZ_S),60)
+
 # Unit tests under the sanitizers, in the debug variant's folder.
 ifneq ($(filter debug%,$(VARIANT)),)
 check-san: all tests
@@ -212,7 +230,7 @@ info:
 
 help:
 	@sed -n '1,/^-include/{/^#/s/^# \{0,1\}//p}' Makefile
-	@echo 'targets: all tests demo bench test test-long check-san lint format info deps clean'
+	@echo 'targets: all tests demo bench fuzz test test-long check-san lint format info deps clean'
 
 clean:
 	rm -rf build stretto stretto.tmp
@@ -222,4 +240,4 @@ define newline
 
 endef
 
--include $(OBJECTS:.o=.d) $(TESTS:=.d)
+-include $(OBJECTS:.o=.d) $(FUZZ_PARTS:.o=.d) $(TESTS:=.d)

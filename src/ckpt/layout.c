@@ -1,5 +1,5 @@
-/* A file as HDF5 sees it: groups, contiguous datasets with early allocation, attributes.  The only
- * file that includes hdf5.h, and never one that moves values: ranks write those by offset.
+/* A file as HDF5 sees it: groups, contiguous datasets with early allocation, attributes.  Never
+ * values: ranks write those by offset.
  * HDF5 writes into memory (a memfd whose holes are the values), because it crashes where its last
  * write of metadata fails, and because many small writes are what parallel file systems are slow
  * at.  Nothing here depends on the time of day: equal input gives equal bytes. */

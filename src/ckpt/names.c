@@ -115,11 +115,16 @@ static const char *cut_prefixes(const char *name, const char *const *prefixes)
     return name;
 }
 
+static bool is_weight(const struct ckpt_array *x)
+{
+    return strcmp(x->group, "model") == 0;
+}
+
 static bool is_of(const struct dialect *d, const struct source *s)
 {
     for (int i = 0; i < s->n_arrays; i++) {
         const struct ckpt_array *x = &s->arrays[i];
-        if (strcmp(cut_prefixes(x->name, d->prefixes), d->marker) == 0)
+        if (is_weight(x) && strcmp(cut_prefixes(x->name, d->prefixes), d->marker) == 0)
             return d->turned == 0 || (x->shape.n_dims == 2 &&
                                       x->shape.dim[0] == 3 * x->shape.dim[1]) == (d->turned > 0);
     }
@@ -216,7 +221,7 @@ static int take(const struct source *s, const struct dialect *d, int i, int64_t 
 static int take_as_is(const struct source *s, struct arena *a, struct weights *out)
 {
     for (int i = 0; i < s->n_arrays; i++) {
-        if (strcmp(s->arrays[i].group, "model") != 0)
+        if (!is_weight(&s->arrays[i]))
             continue;
         struct weight *w = &out->rows[out->n++];
         *w = (struct weight){.x = s->arrays[i], .from = i};
@@ -273,7 +278,8 @@ int weights_name(const struct source *s, int64_t n_head, int64_t n_kv_head, stru
         out->family = d->family;
         out->dialect = d->name;
         for (int i = 0; i < s->n_arrays; i++)
-            TRY(take(s, d, i, n_head, n_kv_head > 0 ? n_kv_head : n_head, a, out));
+            if (is_weight(&s->arrays[i]))
+                TRY(take(s, d, i, n_head, n_kv_head > 0 ? n_kv_head : n_head, a, out));
     } else {
         out->dialect = s->ckpt ? "its own" : "unknown";
         TRY(take_as_is(s, a, out));

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 const struct source_ops *const source_list[] = {
-    &checkpoint_source, &index_source, &llama2c_source, &llmc_source, &safetensors_source, NULL};
+    &checkpoint_source, &hdf5_source,        &index_source, &llama2c_source,
+    &llmc_source,       &safetensors_source, NULL};
 
 enum { CONFIG_MAX_BYTES = 16 << 20 };
 
@@ -101,7 +102,7 @@ static int no_format(const char *path, bool is_dir)
         FAIL(ERR_DATA, "%s holds no complete checkpoint and no model.safetensors", path);
     FAIL(ERR_DATA,
          "%s is of no format that is read: a checkpoint's folder, .safetensors, "
-         ".safetensors.index.json, llama2.c's .bin, llm.c's .bin",
+         ".safetensors.index.json, .h5, llama2.c's .bin, llm.c's .bin",
          path);
 }
 

@@ -18,8 +18,8 @@ struct source_ops {
     void (*close)(struct source *s);
 };
 
-extern const struct source_ops checkpoint_source, safetensors_source, index_source, llama2c_source,
-    llmc_source;
+extern const struct source_ops hdf5_source, checkpoint_source, safetensors_source, index_source,
+    llama2c_source, llmc_source;
 extern const struct source_ops *const source_list[]; /* NULL-terminated */
 
 struct source {

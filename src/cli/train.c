@@ -1,6 +1,7 @@
 /* stretto train JOB.ini: the file to read first.  Job -> run -> device -> loop. */
 #include "cli/cli.h"
 
+#include "train/convert.h"
 #include "train/loop.h"
 #include "train/output.h"
 #include "train/stop.h"
@@ -28,6 +29,8 @@ static int train(struct cli *c, int argc, char **argv)
         fputs(about.s, stdout);
     fflush(stdout);
     int rc = loop_train(&run, dev, resolved.s);
+    if (rc == ERR_OK)
+        rc = convert_final(&run);
     text_clear(&resolved);
     text_clear(&about);
     device_close(&dev);

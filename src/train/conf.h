@@ -61,10 +61,12 @@ struct ckpt_conf {
     bool overwrite;
     int on_world_change; /* enum world_change */
     int on_save_error;   /* enum on_save_error */
+    int final_export;    /* enum final_export */
     int state_dict_type;
 };
 enum resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };
 enum world_change { WORLD_KEEP_GLOBAL, WORLD_KEEP_PER_RANK, WORLD_ERROR };
+enum final_export { EXPORT_NONE, EXPORT_SAFETENSORS };
 enum on_save_error { SAVE_ERROR_STOP, SAVE_ERROR_CONTINUE };
 
 /* Keys of [model] that every family has. */

@@ -118,3 +118,31 @@ int convert_source(const struct source *s, const char *dst, const struct convert
     arena_destroy(&v.a);
     return rc;
 }
+
+static int export_last(const struct run *r, struct text *said)
+{
+    const struct convert_conf conf = {
+        .to = CONVERT_SAFETENSORS, .ranks = 1, .max_shard_size = "5GB", .overwrite = true};
+    const char *dir = r->conf.main.output_dir;
+    struct source *s;
+    int64_t step = r->batching.total_steps;
+    bool was_finished = r->from && r->resume.step >= step;
+    TRY(source_open(was_finished ? ckpt_dir(r->from)
+                                 : arena_printf(r->arena, "%s/step-%08lld", dir, (long long)step),
+                    &s));
+    int rc = convert_source(s, arena_printf(r->arena, "%s/safetensors", dir), &conf, 0, NULL, said);
+    source_close(&s);
+    return rc;
+}
+
+int convert_final(const struct run *r)
+{
+    struct text said = {0};
+    if (r->conf.ckpt.final_export == EXPORT_NONE)
+        return ERR_OK;
+    int rc = comm_agree(r->comm, r->comm->rank == 0 ? export_last(r, &said) : ERR_OK);
+    if (rc == ERR_OK && said.s)
+        comm_print(r->comm, "%.*s", (int)said.n_bytes - 1, said.s);
+    text_clear(&said);
+    return rc;
+}

@@ -1,5 +1,6 @@
 /* A source's tensors in another format, a piece of memory at a time: no rank, no device. */
 #pragma once
+#include "train/setup.h"
 #include "train/source_model.h"
 
 enum convert_to { CONVERT_SAFETENSORS, CONVERT_FULL, CONVERT_SHARDED, CONVERT_LOCAL };
@@ -21,3 +22,7 @@ extern const struct opt convert_opts[];
  * already is replaced unless overwrite is set.  Local. */
 int convert_source(const struct source *s, const char *dst, const struct convert_conf *c,
                    int n_overrides, const char *const *overrides, struct text *said);
+
+/* What [checkpoint] final_export asks for, of a run that is finished: rank 0 converts its last
+ * checkpoint.  Collective on r->comm. */
+int convert_final(const struct run *r);

@@ -101,6 +101,7 @@ static const struct opt eval_opts[] = {
 static const char *const resume_words[] = {"auto", "never", "must", NULL};
 static const char *const world_words[] = {"keep_global", "keep_per_rank", "error", NULL};
 static const char *const error_words[] = {"stop", "continue", NULL};
+static const char *const export_words[] = {"none", "safetensors", NULL};
 static const char *const dict_words[] = {"FULL_STATE_DICT", NULL};
 
 static const struct opt ckpt_opts[] = {
@@ -112,6 +113,8 @@ static const struct opt ckpt_opts[] = {
     ENUM(ckpt_conf, on_world_change, "keep_global", world_words,
          "resuming on another number of ranks: what stays, the global batch or a rank's"),
     ENUM(ckpt_conf, on_save_error, "stop", error_words, "after a save that failed"),
+    ENUM(ckpt_conf, final_export, "none", export_words,
+         "when the run is finished, write its weights for transformers to output_dir/safetensors"),
     ENUM(ckpt_conf, state_dict_type, "FULL_STATE_DICT", dict_words, "what is written"),
     {.type = OPT_END},
 };

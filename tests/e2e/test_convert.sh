@@ -152,6 +152,41 @@ quiet "$STRETTO" convert "$T/lora" "$T/peft" --lora apart && said "4 tensors" &&
     said "base_model.model.transformer.h.1.attn.c_attn.lora_B.weight"
 ok $? "or stand apart under peft's names"
 
+# a file of HDF5 without its manifest
+cp "$T/run/step-00000002/full.h5" "$T/lone.h5"
+quiet "$STRETTO" inspect --diff "$T/lone.h5" "$T/run" && said "28 tensors bitwise equal, 0 equal" &&
+    quiet "$STRETTO" check "$T/other.ini" model.init_from="$T/lone.h5" && said HDF5
+ok $? "full.h5 alone is read by name and place"
+quiet "$STRETTO" convert "$T/run" "$T/many" --to sharded --ranks 40 --weights_only
+cp "$T/many/step-00000002/shard-00000-of-00040.h5" "$T/shard.h5"
+refused "a shard alone is not" 3 "is a part of a tensor" "$STRETTO" inspect "$T/shard.h5"
+if [ -n "${STRETTO_FAULTS:-}" ]; then
+    refused "a file that kills libhdf5 is an error message" 3 "libhdf5 did not survive it" \
+        env STRETTO_FAULT=0:hdf5.open:kill "$STRETTO_FAULTS" inspect "$T/lone.h5"
+else
+    skip "a file that kills libhdf5 is an error message" "no fault injection"
+fi
+if [ -x $python ]; then
+    quiet $python tests/e2e/convert_peer.py h5 "$T/lone.h5" model/wte.weight \
+        model/h.0.attn.c_attn.weight optim/exp_avg/ln_f.bias &&
+        said "model/h.0.attn.c_attn.weight (32, 96) float32 in_out"
+    if [ $status = 77 ]; then
+        skip "h5py reads it" "no python3-h5py"
+    else
+        ok $status "h5py reads it"
+    fi
+else
+    skip "h5py reads it" "no python3"
+fi
+
+# at the end of a run
+rm -rf "$T/c"
+mpirun -n 2 "$STRETTO" train "$T/job.ini" job.output_dir="$T/c" \
+    checkpoint.final_export=safetensors >"$T/.log" 2>&1 &&
+    said "$T/c/safetensors: safetensors, 28 tensors" &&
+    quiet "$STRETTO" inspect --diff "$T/c" "$T/c/safetensors" && said "28 tensors bitwise equal"
+ok $? "final_export"
+
 # verify
 quiet "$STRETTO" verify "$T/sharded" "$T/local" "$T/hf" &&
     said "ok: $T/local/step-00000002: 4 files"
