@@ -31,36 +31,60 @@ static int largest_rank(const struct plan *p)
     return best;
 }
 
-/* One strategy's line.  group: ranks that share a copy; node: ranks of a node. */
-static void print_row(const struct run *r, const struct policy *policy, int64_t group, int64_t node,
-                      const struct plan_memory *m, struct text *t)
+static const char *const columns[] = {"weights", "master", "gradients", "moments", "extra",
+                                      "activation", "host", "node", "disk", "sent/step"};
+
+static void print_head(struct text *t)
+{
+    text_printf(t, "%-21s", "  bytes of one rank");
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        text_printf(t, " %10s", columns[i]);
+    text_printf(t, "\n");
+}
+
+/* Ranks that share a copy of what is sharded under a policy. */
+static int64_t group_of(const struct policy *p, const struct plan_conf *conf)
+{
+    return p->group == GROUP_NODE ? conf->ranks / conf->nodes : p->averages ? 1 : conf->ranks;
+}
+
+/* One strategy's line. */
+static void print_row(const struct run *r, const struct policy *policy,
+                      const struct plan_conf *world, const struct plan_memory *m, struct text *t)
 {
     struct arena *a = arena_create();
     bool mine = text_same(policy->name, r->strategy.policy->name);
+    int64_t node = world->ranks / world->nodes;
+    bool given = mine && r->strategy.group_size != r->strategy.n_ranks;
+    int64_t group = given ? r->strategy.group_size : group_of(policy, world);
     struct wrap wrap = r->strategy.wrap;
-    if (!mine) /* what the job's own plugin keeps whole is no other's way */
+    struct shard_conf conf = r->shard;
+    if (!mine) { /* what the job's own plugin keeps whole or on disk is no other's way */
         wrap.persist_elems = wrap.reuse_elems = 0;
+        conf.offload = (struct offload_conf){.dir = NULL};
+    }
     const struct policy *row = mine ? r->strategy.policy : policy; /* no_sync is the job's own */
     const struct plan *p = plan_make(r->model, row, &wrap, (int)group, a);
     struct shard_memory s;
     struct shard_traffic x;
-    struct shard_conf conf = r->shard;
     int rank = largest_rank(p), here = (int)(node < group ? node : group);
     run_share_node(r, here, here, &conf);
     shard_measure(p, r->model, &conf, rank, &s);
     shard_count_traffic(p, r->model, &conf, r->batching.accumulation, r->strategy.n_ranks / group,
                         &x);
-    size_t activations = m->tape_bytes + m->frame_bytes + m->scratch_bytes;
+    double activations = (double)(m->tape_bytes + m->frame_bytes + m->scratch_bytes);
+    double host = (double)shard_bytes(p, r->model, &conf, rank) + activations;
     text_printf(t, "%c %-19s", mine ? '*' : ' ', policy->name);
-    column(t, (double)(s.master + s.copy));
+    column(t, (double)s.copy);
+    column(t, (double)s.master);
     column(t, (double)s.grad);
     column(t, (double)s.state);
-    column(t, (double)(s.gathered + s.unit_grads + s.scratch));
-    column(t, (double)activations);
-    size_t state = shard_bytes(p, r->model, &conf, rank);
-    column(t, (double)(state + activations));
-    column(t, (double)s.node);
-    column(t, (double)x.sent);
+    column(t, (double)(s.gathered + s.unit_grads + s.scratch + s.swap));
+    column(t, activations);
+    column(t, host);
+    column(t, host * (double)node + (double)s.node * (double)(node / here));
+    column(t, (double)s.disk);
+    column(t, x.sent);
     text_printf(t, "\n");
     arena_destroy(&a);
 }
@@ -94,17 +118,10 @@ static int plan(struct cli *c, int argc, char **argv)
                 run.conf.family->name, (long long)run.plan->n_params, run.plan->n_units,
                 (long long)conf.ranks, (long long)conf.nodes, conf.nodes == 1 ? "" : "s",
                 dtype_name(run.shard.compute), (long long)run.batching.max_local);
-    text_printf(&t, "%-21s %10s %10s %10s %10s %10s %10s %10s %10s\n", "  bytes of one rank",
-                "weights", "gradients", "moments", "units", "activation", "together", "+ a node",
-                "sent/step");
-    for (const struct policy *p = policy_list; p->name; p++) {
-        bool hybrid = p->group == GROUP_NODE;
-        if (p->group == GROUP_SELF && !p->averages && conf.ranks > 1)
-            continue;
-        int64_t node = conf.ranks / conf.nodes;
-        int64_t group = hybrid ? node : p->averages ? 1 : conf.ranks;
-        print_row(&run, p, group, node, &m, &t);
-    }
+    print_head(&t);
+    for (const struct policy *p = policy_list; p->name; p++)
+        if (p->group != GROUP_SELF || p->averages || conf.ranks == 1)
+            print_row(&run, p, &conf, &m, &t);
     fputs(t.s, stdout);
     text_clear(&t);
     device_close(&dev);
@@ -116,10 +133,11 @@ const struct command plan_command = {
     .name = "plan",
     .args = "JOB.ini --ranks N [--nodes M] [section.key=value …]",
     .summary = "memory and traffic of one rank under every strategy; allocates nothing",
-    .help = "Bytes are those of the rank that holds most.  weights: master and compute copy.\n"
-            "units: gathered units, their gradients, scratch of sums.\n"
-            "+ a node: node memory that its ranks have once, beside their own.\n"
-            "sent/step: bytes that a rank sends in one optimizer step, gathers and sums.\n"
+    .help = "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
+            "dtype; 0 where layers read the fp32 master or gather it unit by unit.  extra: what\n"
+            "comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
+            "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
+            "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
             "* is the job's own strategy.  Needs no mpirun.\n",
     .run = plan,
 };

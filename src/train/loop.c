@@ -88,8 +88,8 @@ static int after_step(struct loop *l, const struct step_report *s)
 static int stop(struct loop *l)
 {
     struct comm *c = l->run->comm;
-    double left = stop_grace_s(&l->engine->stop), need = l->save_s < 0 ? 0.5 : 1.5 * l->save_s;
-    int64_t hurry = left < need || l->run->conf.main.on_stop == ON_STOP_DISCARD;
+    bool fits = stop_save_fits(stop_grace_s(&l->engine->stop), l->save_s);
+    int64_t hurry = !fits || l->run->conf.main.on_stop == ON_STOP_DISCARD;
     c->ops->max_i64(c, &hurry, 1);
     if (!hurry && l->saved_step != l->engine->step)
         TRY(save(l));

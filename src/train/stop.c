@@ -60,3 +60,9 @@ double stop_grace_s(const struct stop *s)
     double wait = getenv("OMPI_COMM_WORLD_SIZE") ? 1 : 30;
     return wait - (clock_now_s() - s->asked_s);
 }
+
+bool stop_save_fits(double left_s, double last_save_s)
+{
+    const double first_s = 1.0 / 3, margin = 1.5;
+    return left_s >= margin * (last_save_s < 0 ? first_s : last_save_s);
+}

@@ -23,3 +23,7 @@ const char *stop_reason(const struct stop *s);
 /* Seconds left before a launcher kills this process: unlimited but for SIGINT and SIGTERM, behind
  * which mpirun sends KILL after one second and Slurm after KillWait (30).  Local. */
 double stop_grace_s(const struct stop *s);
+
+/* Whether a save that took last_save_s (< 0: none was measured) still fits into left_s: half as
+ * long again is kept in hand, and a first save is taken for a third of a second.  Local, pure. */
+bool stop_save_fits(double left_s, double last_save_s);

@@ -118,6 +118,19 @@ ok $? "SIGUSR1 saves and ends with status 75"
 [ "$(grep -c '^stretto: ' "$T/.log")" = 1 ]
 ok $? "in one line"
 rm -rf "$T/run"
+"$STRETTO" train "$T/job.ini" job.max_steps=100000 checkpoint.every_steps=2 eval.every_steps=0 \
+    >"$T/.log" 2>&1 &
+launcher=$!
+i=0
+while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
+    sleep 0.1
+    i=$((i + 1))
+done
+kill -TERM $launcher
+wait $launcher
+[ $? = 75 ] && said "stopped: by SIGTERM" && said ": saved;"
+ok $? "SIGTERM saves where the last save says that there is time"
+rm -rf "$T/run"
 train 2 job.time_limit=1 job.max_steps=100000 checkpoint.every_steps=0 eval.every_steps=0
 [ -L "$T/run/latest" ] && said "the time limit"
 ok $? "the time limit saves too"
