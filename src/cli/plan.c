@@ -134,8 +134,8 @@ const struct command plan_command = {
     .args = "JOB.ini --ranks N [--nodes M] [section.key=value …]",
     .summary = "memory and traffic of one rank under every strategy; allocates nothing",
     .help = "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
-            "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra: what\n"
-            "comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
+            "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
+            "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
             "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
             "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
             "* is the job's own strategy.  Needs no mpirun.\n",
