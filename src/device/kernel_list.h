@@ -83,9 +83,11 @@ KERNEL(add_scaled, (struct stream * s, void *y, int64_t ldy, const void *x, floa
 KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
 
 /* loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
- * scale (softmax - onehot), may be logits itself, or NULL. */
-KERNEL(cross_entropy, (struct stream * s, float *loss, void *dlogits, const void *logits,
-                       const int32_t *targets, int64_t rows, int64_t V, float scale))
+ * scale (softmax - onehot), may be logits itself, or NULL.  Rows of both are ld >= V elements
+ * apart; what lies between is left alone. */
+KERNEL(cross_entropy,
+       (struct stream * s, float *loss, void *dlogits, const void *logits, const int32_t *targets,
+        int64_t rows, int64_t V, int64_t ld, float scale))
 /* loss (rows) = sum over N of (y - value)²; dy = 2 scale (y - value), or NULL. */
 KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
              int64_t rows, int64_t N, float scale))

@@ -11,10 +11,16 @@ struct gemm {
     bool a_trans, b_trans; /* A is stored (K, M); B is stored (N, K) */
     bool accumulate;
     int64_t lda, ldb, ldc;
-    bool bf16;        /* A, B and bias are bf16, and C unless accumulate; else all are fp32 */
+    bool bf16;        /* A, B and bias are bf16, and C unless gemm_c_is_f32(); else all are fp32 */
     bool f16;         /* the same in fp16: for cpu_product() alone, no run() takes it */
+    bool wide_c;      /* C is fp32, whatever A and B are; accumulate implies it */
     const void *bias; /* (N) or NULL; never with accumulate */
 };
+
+static inline bool gemm_c_is_f32(const struct gemm *g)
+{
+    return (!g->bf16 && !g->f16) || g->wide_c || g->accumulate;
+}
 
 struct matmul_ops {
     const char *name;

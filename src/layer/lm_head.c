@@ -7,8 +7,8 @@ struct lm_head_conf {
     int row; /* of the matrix, its own or another module's */
 };
 
-/* Few rows would read the whole matrix too often, many would fall out of the cache. */
-enum { CHUNK_ROWS_MIN = 256, CHUNK_ELEMS = 256 * 1024 };
+/* Few rows would read and add to the whole matrix too often, many would take too much memory. */
+enum { CHUNK_ROWS_MIN = 512, CHUNK_ELEMS = 256 * 1024 };
 
 static int64_t chunk_rows(int64_t V, int64_t rows)
 {
@@ -16,6 +16,14 @@ static int64_t chunk_rows(int64_t V, int64_t rows)
     if (n < CHUNK_ROWS_MIN)
         n = CHUNK_ROWS_MIN;
     return n < rows ? n : rows;
+}
+
+/* Elements from a row of logits to the next: whole cache lines, since a vocabulary is seldom a
+ * round number and products of rows that begin anywhere are a third slower. */
+static int64_t row_step(int64_t V)
+{
+    enum { LINE_ELEMS = 32 };
+    return V < 8 * LINE_ELEMS ? V : (V + LINE_ELEMS - 1) / LINE_ELEMS * LINE_ELEMS;
 }
 
 static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
@@ -26,19 +34,19 @@ static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
 static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, void *dx)
 {
     const struct kernels *k = p->s->k;
-    int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows);
+    int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows), step = row_step(c->V);
     const void *w = matrix(c, p);
     float *dw = p->dry || !p->training ? NULL : p->grad[c->row];
     size_t mark = stack_mark(&p->s->scratch);
-    void *logits = scratch_push(p, n_max * c->V);
+    void *logits = scratch_push(p, n_max * step);
     float *loss = scratch_push_f32(p, n_max);
     for (int64_t i = 0; i < rows; i += n_max) {
         int64_t n = rows - i < n_max ? rows - i : n_max;
-        struct linear l = {.M = n, .N = c->V, .K = c->C};
+        struct linear l = {.M = n, .N = c->V, .K = c->C, .ldy = step};
         const int32_t *targets = p->dry ? NULL : p->batch->targets + i;
         const void *xi = pass_at_const(p, x, i * c->C);
         k->linear_forward(p->s, &l, logits, NULL, xi, w, NULL);
-        k->cross_entropy(p->s, loss, p->training ? logits : NULL, logits, targets, n, c->V,
+        k->cross_entropy(p->s, loss, p->training ? logits : NULL, logits, targets, n, c->V, step,
                          p->loss_scale);
         k->sum_f64(p->s, p->loss_sum, loss, n);
         if (p->training)

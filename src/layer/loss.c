@@ -17,7 +17,7 @@ static void loss_forward(const struct module *m, struct pass *p, const void *x, 
     if (B > 0 && c->kind == SAMPLE_CLASS) {
         if (p->n_correct)
             k->count_correct(p->s, p->n_correct, x, p->batch->targets, B, c->N);
-        k->cross_entropy(p->s, loss, dx, x, p->batch->targets, B, c->N, p->loss_scale);
+        k->cross_entropy(p->s, loss, dx, x, p->batch->targets, B, c->N, c->N, p->loss_scale);
     } else if (B > 0) {
         k->mse(p->s, loss, dx, x, p->batch->values, B, c->N, p->loss_scale);
     }

@@ -323,11 +323,11 @@ static void shim_cast(struct stream *s, void *y, const float *x, int64_t n)
 }
 
 static void shim_cross_entropy(struct stream *s, float *loss, void *dlogits, const void *logits,
-                               const int32_t *targets, int64_t rows, int64_t V, float scale)
+                               const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale)
 {
     SHIM;
-    void *x = IN(logits, rows * V);
-    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * V), x, targets, rows, V, scale);
+    void *x = IN(logits, rows * ld);
+    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * ld), x, targets, rows, V, ld, scale);
     shim_end(&z);
 }
 

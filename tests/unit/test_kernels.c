@@ -103,17 +103,37 @@ static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float
     }
     s->k->count_correct(s, &right, x, target, rows, V);
     CHECK(right == want_right);
-    s->k->cross_entropy(s, loss, dx, x, target, rows, V, 0.25f);
+    s->k->cross_entropy(s, loss, dx, x, target, rows, V, V, 0.25f);
     CHECK_CLOSE(loss, want_loss, rows, 1e-6);
     CHECK_CLOSE(dx, want, rows * V, 3e-7);
     float *again = noise_array(rows);
-    s->k->cross_entropy(s, again, NULL, x, target, rows, V, 0.25f);
+    s->k->cross_entropy(s, again, NULL, x, target, rows, V, V, 0.25f);
     CHECK(same_bits(again, loss, rows));
     for (int64_t r = 0; r < rows; r++) /* a row alone, and in place */
-        s->k->cross_entropy(s, again + r, x + r * V, x + r * V, target + r, 1, V, 0.25f);
+        s->k->cross_entropy(s, again + r, x + r * V, x + r * V, target + r, 1, V, V, 0.25f);
     CHECK(same_bits(again, loss, rows));
     CHECK(same_bits(x, dx, rows * V));
     free(x), free(loss), free(dx), free(target), free(want), free(want_loss), free(again);
+}
+
+/* Rows with gaps give the same bits as dense ones, and the gaps stay as they are. */
+static void check_cross_entropy_gaps(struct stream *s, int64_t rows, int64_t V, int64_t ld)
+{
+    float *dense = noise_array(rows * V), *x = noise_array(rows * ld), *loss = noise_array(rows);
+    float *before = malloc((size_t)(rows * ld) * sizeof *before), *again = noise_array(rows);
+    int32_t *target = calloc((size_t)rows, sizeof *target);
+    for (int64_t i = 0; i < rows * ld; i++)
+        before[i] = x[i] = i % ld < V ? dense[i / ld * V + i % ld] : as_elem(x[i]);
+    for (int64_t r = 0; r < rows; r++)
+        target[r] = (int32_t)((r * 5) % V);
+    s->k->cross_entropy(s, loss, dense, dense, target, rows, V, V, 0.5f);
+    s->k->cross_entropy(s, again, x, x, target, rows, V, ld, 0.5f);
+    CHECK(same_bits(again, loss, rows));
+    for (int64_t r = 0; r < rows; r++) {
+        CHECK(same_bits(x + r * ld, dense + r * V, V));
+        CHECK(same_bits(x + r * ld + V, before + r * ld + V, ld - V));
+    }
+    free(dense), free(x), free(loss), free(before), free(again), free(target);
 }
 
 static void check_mse(struct stream *s, int64_t rows, int64_t N)
@@ -140,6 +160,8 @@ static void losses(struct stream *s)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         check_cross_entropy(s, sizes[i][0], sizes[i][1], 3.0f);
         check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f);
+        if (sizes[i][0] > 0)
+            check_cross_entropy_gaps(s, sizes[i][0], sizes[i][1], sizes[i][1] + 27);
         check_mse(s, sizes[i][0], sizes[i][1]);
     }
     /* of equal logits the first one is the answer */

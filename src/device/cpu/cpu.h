@@ -37,6 +37,10 @@ struct cpu_build {
 /* The build for an instruction set; NULL if this program has none.  Local. */
 const struct cpu_build *cpu_build(int isa);
 
+/* Pages of zeros, huge ones where there are; NULL when there is no memory.  Local. */
+void *cpu_alloc(size_t n_bytes);
+void cpu_free(void *p, size_t n_bytes);
+
 /* A product by the device's matmul table, with what that cannot do itself: bias, bf16,
  * fp16.  Local. */
 void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C);

@@ -32,11 +32,11 @@ static void widen(const struct widening *w, const struct cpu_rows *tile)
     w->build->widen(&r, w->dev->n_threads);
 }
 
-/* Sum over K of the tile of C at (i0, j0): into c, or onto C where that is fp32. */
+/* Sum over K of the tile of C at (i0, j0): into c, or C itself where that is fp32. */
 static void tile_product(const struct widening *w, struct gemm *t, int64_t i0, int64_t j0)
 {
     const struct gemm *g = w->g;
-    float *to = g->accumulate ? (float *)w->C + i0 * g->ldc + j0 : w->c;
+    float *to = gemm_c_is_f32(g) ? (float *)w->C + i0 * g->ldc + j0 : w->c;
     for (int64_t k0 = 0; k0 < g->K; k0 += TILE_K) {
         t->K = smaller(TILE_K, g->K - k0);
         const uint16_t *a = w->A + (g->a_trans ? k0 * g->lda + i0 : i0 * g->lda + k0);
@@ -66,9 +66,9 @@ static void run_widened(const struct widening *w)
         for (int64_t i0 = 0; i0 < g->M; i0 += TILE_M) {
             t.M = smaller(TILE_M, g->M - i0);
             t.N = smaller(TILE_N, g->N - j0);
-            t.ldc = g->accumulate ? g->ldc : t.N;
+            t.ldc = gemm_c_is_f32(g) ? g->ldc : t.N;
             tile_product(w, &t, i0, j0);
-            if (g->accumulate)
+            if (gemm_c_is_f32(g))
                 continue;
             const uint16_t *bias = g->bias;
             struct cpu_rows r = {.from = w->c,
@@ -97,7 +97,7 @@ void cpu_product(struct device *dev, const struct gemm *g, const void *A, const 
 {
     struct matmul *m = dev->matmul;
     const struct cpu_build *build = cpu_build(dev->isa);
-    REQUIRE(!g->bias || !g->accumulate);
+    REQUIRE(!g->bias || !(g->accumulate || g->wide_c));
     if (g->f16 || (g->bf16 && !device_native_bf16(dev))) {
         float *a = tiles(m), *b = a + A_FLOATS, *c = b + B_FLOATS;
         struct widening w = {dev, build, g, A, B, C, a, b, c};

@@ -3,32 +3,28 @@
  * again (Dao et al. 2022, arXiv:2205.14135).  A task is one sample and one key head, so the
  * gradients of shared key heads are added in a fixed order. */
 #include "device/cpu/kernels/drop.h"
-#include "device/cpu/kernels/elem.h"
-#include "device/cpu/kernels/tile.h"
+#include "device/cpu/kernels/operand.h"
 #include "device/cpu/kernels/vmath.h"
 
-enum { BLOCK_ROWS = 32, PAD = 16 };
-
-/* One thread's scratch.  Tp and Dp: T and D rounded up to PAD, the padding is zero. */
+/* One thread's scratch, in words. */
 struct scratch {
-    float *kt, *vt;       /* (D, Tp) keys and values, transposed */
-    float *kp, *vp;       /* (Tp, Dp) the same as rows */
-    float *dk, *dv;       /* (Tp, Dp) */
-    float *qp, *gp;       /* (BLOCK_ROWS, Dp) queries, gradients of y */
-    float *out;           /* (BLOCK_ROWS, Dp) */
-    float *p, *dp, *drop; /* (BLOCK_ROWS, Tp) */
+    struct layout l;
+    float *kt, *vt; /* (Dw, Ts) keys and values, transposed */
+    float *kp, *vp; /* (Tp / pair, Dp) the same as rows */
+    float *dk, *dv; /* (Tp, Dp) floats */
+    float *q, *g;   /* (BLOCK_ROWS, Dp) queries, gradients of y, for scores … */
+    float *qp, *gp; /* (BLOCK_ROWS / pair, Dp) … and for gradients: the same without pairs */
+    float *out;     /* (BLOCK_ROWS, Dp) floats */
+    float *p, *dp, *drop; /* (BLOCK_ROWS, Ts) floats */
+    float *xw;            /* (BLOCK_ROWS, Ts / 2) p or dp in pairs along a row … */
+    float *xp;            /* (BLOCK_ROWS / 2, Ts) … and along a column */
     float *delta;         /* (BLOCK_ROWS) */
 };
 
-static size_t scratch_floats(const struct attention *a)
+/* Whether scores and the like are multiplied in bf16, as the large products are. */
+static int pair_of(const struct device *dev)
 {
-    int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
-    return (size_t)(2 * a->D * Tp + 4 * Tp * Dp + BLOCK_ROWS * (3 * (Dp + Tp) + 1));
-}
-
-size_t FN(attention_scratch)(const struct attention *a, int n_threads)
-{
-    return scratch_floats(a) * sizeof(float) * (size_t)n_threads;
+    return HAVE_TILE_PAIRS && ELEM_BF16 && device_native_bf16(dev) ? 2 : 1;
 }
 
 static float *take(float **at, int64_t n)
@@ -38,79 +34,40 @@ static float *take(float **at, int64_t n)
     return p;
 }
 
-static struct scratch scratch_cut(const struct attention *a, float *at)
+static struct scratch scratch_cut(const struct attention *a, int pair, float *at)
 {
-    int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
-    struct scratch w;
-    w.kt = take(&at, a->D * Tp);
-    w.vt = take(&at, a->D * Tp);
-    w.kp = take(&at, Tp * Dp);
-    w.vp = take(&at, Tp * Dp);
-    w.dk = take(&at, Tp * Dp);
-    w.dv = take(&at, Tp * Dp);
-    w.qp = take(&at, BLOCK_ROWS * Dp);
-    w.gp = take(&at, BLOCK_ROWS * Dp);
-    w.out = take(&at, BLOCK_ROWS * Dp);
-    w.p = take(&at, BLOCK_ROWS * Tp);
-    w.dp = take(&at, BLOCK_ROWS * Tp);
-    w.drop = take(&at, BLOCK_ROWS * Tp);
+    struct scratch w = {.l = layout_make(a->T, a->D, pair)};
+    const struct layout *l = &w.l;
+    w.kt = take(&at, l->Dw * l->Ts);
+    w.vt = take(&at, l->Dw * l->Ts);
+    w.kp = take(&at, l->Tp / pair * l->Dp);
+    w.vp = take(&at, l->Tp / pair * l->Dp);
+    w.dk = take(&at, l->Tp * l->Dp);
+    w.dv = take(&at, l->Tp * l->Dp);
+    w.q = take(&at, BLOCK_ROWS * l->Dp);
+    w.g = take(&at, BLOCK_ROWS * l->Dp);
+    w.qp = pair == 1 ? w.q : take(&at, BLOCK_ROWS / pair * l->Dp);
+    w.gp = pair == 1 ? w.g : take(&at, BLOCK_ROWS / pair * l->Dp);
+    w.out = take(&at, BLOCK_ROWS * l->Dp);
+    w.p = take(&at, BLOCK_ROWS * l->Ts);
+    w.dp = take(&at, BLOCK_ROWS * l->Ts);
+    w.drop = take(&at, BLOCK_ROWS * l->Ts);
+    w.xw = pair == 1 ? NULL : take(&at, BLOCK_ROWS * l->Ts / 2);
+    w.xp = pair == 1 ? NULL : take(&at, BLOCK_ROWS / 2 * l->Ts);
     w.delta = take(&at, BLOCK_ROWS);
     return w;
 }
 
-/* The first n < VL of a vector, zero behind them. */
-static vf short_load(const elem *x, int64_t n)
+/* Enough for either kind of words. */
+static size_t scratch_floats(const struct attention *a)
 {
-    float lane[VL] = {0};
-    for (int64_t i = 0; i < n; i++)
-        lane[i] = get(x[i]);
-    return vf_load(lane);
+    struct layout l = layout_make(a->T, a->D, 1);
+    return (size_t)(2 * a->D * l.Ts + 4 * l.Tp * l.Dp + BLOCK_ROWS * (4 * l.Dp + 4 * l.Ts + 1));
 }
 
-/* to (D, Tp) = x (T, D) transposed, in squares of vectors; the padding is zero. */
-static void transpose(float *to, const elem *x, int64_t stride, int64_t T, int64_t D)
+size_t FN(attention_scratch)(const struct attention *a, int n_threads)
 {
-    int64_t Tp = round_up(T, PAD);
-    for (int64_t t0 = 0; t0 < Tp; t0 += VL)
-        for (int64_t d0 = 0; d0 < D; d0 += VL) {
-            vf v[VL];
-            int64_t n = min_i64(VL, D - d0);
-            for (int i = 0; i < VL; i++)
-                v[i] = t0 + i >= T ? vf_set1(0.0f)
-                       : n == VL   ? elem_load(x + (t0 + i) * stride + d0)
-                                   : short_load(x + (t0 + i) * stride + d0, n);
-            vf_transpose(v);
-#pragma GCC unroll 16
-            for (int i = 0; i < VL; i++)
-                if (i < n)
-                    vf_store(to + (d0 + i) * Tp + t0, v[i]);
-        }
-}
-
-static void widen_row(float *y, const elem *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = get(x[i]);
-}
-
-static void narrow_row(elem *y, const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = put(x[i]);
-}
-
-/* to (rows, Dp) = x (n, D), zero in the padding and in rows n … rows - 1. */
-static void copy_rows(float *to, const elem *x, int64_t stride, int64_t n, int64_t rows, int64_t D)
-{
-    int64_t Dp = round_up(D, PAD);
-    for (int64_t t = 0; t < n; t++) {
-        widen_row(to + t * Dp, x + t * stride, D);
-        memset(to + t * Dp + D, 0, (size_t)(Dp - D) * sizeof *to);
-    }
-    if (rows > n)
-        memset(to + n * Dp, 0, (size_t)((rows - n) * Dp) * sizeof *to);
+    return scratch_floats(a) * sizeof(float) * (size_t)n_threads;
 }
 
 /* One block of query rows t0 … t0 + rows - 1 of head h of sample b. */
@@ -128,65 +85,93 @@ static struct block block_at(const struct attention *a, struct scratch *w, int64
     return (struct block){a, w, b, h, t0, rows, t0 + rows, round_up(t0 + rows, PAD)};
 }
 
+static void multiply(const struct layout *l, const struct tile *t)
+{
+#if HAVE_TILE_PAIRS
+    if (l->pair == 2) {
+        tile_pairs(t);
+        return;
+    }
+#endif
+    (void)l;
+    tile_product(t);
+}
+
 /* x (rows, cols) = left (rows, Dp) · right (D, Tp) */
 static void block_scores(const struct block *k, float *x, const float *left, const float *right)
 {
-    int64_t Tp = round_up(k->a->T, PAD);
+    const struct layout *l = &k->w->l;
     struct tile t = {.a = left,
-                     .a_row = round_up(k->a->D, PAD),
+                     .a_row = l->Dp,
                      .a_k = 1,
                      .b = right,
-                     .ldb = Tp,
+                     .ldb = l->Ts,
                      .c = x,
-                     .ldc = Tp,
+                     .ldc = l->Ts,
                      .rows = k->rows,
                      .cols = k->cols,
-                     .K = k->a->D};
-    tile_product(&t);
+                     .K = l->Dw};
+    multiply(l, &t);
+}
+
+/* x (rows, cols) as the two below want it; a row behind an odd number of them becomes zero. */
+static void block_pack(const struct block *k, float *x)
+{
+#if HAVE_TILE_PAIRS
+    const struct layout *l = &k->w->l;
+    if (l->pair == 1)
+        return;
+    if (k->rows % 2)
+        memset(x + k->rows * l->Ts, 0, (size_t)k->cols * sizeof *x);
+    for (int64_t i = 0; i < k->rows; i += 2)
+        tile_pack(k->w->xw + i * l->Ts / 2, k->w->xw + (i + 1) * l->Ts / 2,
+                  k->w->xp + i / 2 * l->Ts, x + i * l->Ts, x + (i + 1) * l->Ts, k->cols);
+#else
+    (void)k, (void)x;
+#endif
 }
 
 /* out (rows, Dp) = x (rows, n_u) · right (Tp, Dp) */
 static void block_mix(const struct block *k, const float *x, const float *right)
 {
-    int64_t Tp = round_up(k->a->T, PAD), Dp = round_up(k->a->D, PAD);
-    struct tile t = {.a = x,
-                     .a_row = Tp,
+    const struct layout *l = &k->w->l;
+    struct tile t = {.a = l->pair == 2 ? k->w->xw : x,
+                     .a_row = l->Ts / l->pair,
                      .a_k = 1,
                      .b = right,
-                     .ldb = Dp,
+                     .ldb = l->Dp,
                      .c = k->w->out,
-                     .ldc = Dp,
+                     .ldc = l->Dp,
                      .rows = k->rows,
-                     .cols = Dp,
-                     .K = k->n_u};
-    tile_product(&t);
+                     .cols = l->Dp,
+                     .K = (k->n_u + l->pair - 1) / l->pair};
+    multiply(l, &t);
 }
 
 /* acc (n_u, Dp) += xᵀ (n_u, rows) · right (rows, Dp) */
 static void block_spread(const struct block *k, float *acc, const float *x, const float *right)
 {
-    int64_t Tp = round_up(k->a->T, PAD), Dp = round_up(k->a->D, PAD);
-    struct tile t = {.a = x,
+    const struct layout *l = &k->w->l;
+    struct tile t = {.a = l->pair == 2 ? k->w->xp : x,
                      .a_row = 1,
-                     .a_k = Tp,
+                     .a_k = l->Ts,
                      .b = right,
-                     .ldb = Dp,
+                     .ldb = l->Dp,
                      .c = acc,
-                     .ldc = Dp,
+                     .ldc = l->Dp,
                      .rows = k->n_u,
-                     .cols = Dp,
-                     .K = k->rows,
+                     .cols = l->Dp,
+                     .K = (k->rows + l->pair - 1) / l->pair,
                      .add = true};
-    tile_product(&t);
+    multiply(l, &t);
 }
 
 static void block_drop(const struct block *k)
 {
     const struct attention *a = k->a;
-    int64_t Tp = round_up(a->T, PAD);
     for (int64_t i = 0; i < k->rows; i++) {
         int64_t t = k->t0 + i;
-        drop_factors(&a->drop, k->b, (k->h * a->T + t) * a->T, t + 1, k->w->drop + i * Tp);
+        drop_factors(&a->drop, k->b, (k->h * a->T + t) * a->T, t + 1, k->w->drop + i * k->w->l.Ts);
     }
 }
 
@@ -230,15 +215,15 @@ static float top_score(const float *x, int64_t n, float scale)
 static void block_forward(const struct block *k, elem *y, float *lse, const elem *q)
 {
     const struct attention *a = k->a;
-    int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
+    const struct layout *l = &k->w->l;
     float inverse[BLOCK_ROWS];
-    copy_rows(k->w->qp, q + (k->b * a->T + k->t0) * a->q_stride + k->h * a->D, a->q_stride, k->rows,
-              k->rows, a->D);
-    block_scores(k, k->w->p, k->w->qp, k->w->kt);
+    pack_words(l, k->w->q, q + (k->b * a->T + k->t0) * a->q_stride + k->h * a->D, a->q_stride,
+               k->rows);
+    block_scores(k, k->w->p, k->w->q, k->w->kt);
     if (a->drop.p > 0.0f)
         block_drop(k);
     for (int64_t i = 0; i < k->rows; i++) {
-        float *p = k->w->p + i * Tp;
+        float *p = k->w->p + i * l->Ts;
         int64_t n = k->t0 + i + 1;
         int64_t whole = hide_rest(p, n, a->scale);
         float top = top_score(p, whole, a->scale);
@@ -247,12 +232,13 @@ static void block_forward(const struct block *k, elem *y, float *lse, const elem
         inverse[i] = 1.0f / sum;
         lse[(k->b * a->H + k->h) * a->T + k->t0 + i] = top + logf(sum);
         if (a->drop.p > 0.0f)
-            scale_by(p, k->w->drop + i * Tp, n);
+            scale_by(p, k->w->drop + i * l->Ts, n);
     }
+    block_pack(k, k->w->p);
     block_mix(k, k->w->p, k->w->vp);
     for (int64_t i = 0; i < k->rows; i++) {
         elem *to = y + (k->b * a->T + k->t0 + i) * a->H * a->D + k->h * a->D;
-        const float *from = k->w->out + i * Dp;
+        const float *from = k->w->out + i * l->Dp;
 #pragma omp simd
         for (int64_t d = 0; d < a->D; d++)
             to[d] = put(from[d] * inverse[i]);
@@ -270,8 +256,8 @@ static void forward_task(const struct attention *a, struct scratch *w, const str
 {
     int64_t b = task / a->n_kv_head, kv = task % a->n_kv_head, group = a->H / a->n_kv_head;
     int64_t at = b * a->T * a->kv_stride + kv * a->D;
-    transpose(w->kt, in->k + at, a->kv_stride, a->T, a->D);
-    copy_rows(w->vp, in->v + at, a->kv_stride, a->T, round_up(a->T, PAD), a->D);
+    pack_turned(&w->l, w->kt, in->k + at, a->kv_stride);
+    pack_rows(&w->l, w->vp, in->v + at, a->kv_stride, a->T, w->l.Tp);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t t0 = 0; t0 < a->T; t0 += BLOCK_ROWS) {
             struct block k = block_at(a, w, b, h, t0);
@@ -288,7 +274,8 @@ void FN(attention_forward)(struct stream *s, const struct attention *a, void *y,
     int n = threads_for(s, a->B * a->H * a->T * a->T);
 #pragma omp parallel for schedule(static, 1) num_threads(n)
     for (int i = 0; i < n; i++) {
-        struct scratch w = scratch_cut(a, (float *)scratch + scratch_floats(a) * (size_t)i);
+        struct scratch w =
+            scratch_cut(a, pair_of(s->dev), (float *)scratch + scratch_floats(a) * (size_t)i);
         for (int64_t task = i; task < tasks; task += n)
             forward_task(a, &w, &in, y, lse, task);
     }
@@ -298,10 +285,10 @@ void FN(attention_forward)(struct stream *s, const struct attention *a, void *y,
 static void block_slopes(const struct block *k, const float *lse)
 {
     const struct attention *a = k->a;
-    int64_t Tp = round_up(a->T, PAD);
+    int64_t Ts = k->w->l.Ts;
     for (int64_t i = 0; i < k->rows; i++) {
-        float *p = k->w->p + i * Tp, *dp = k->w->dp + i * Tp;
-        const float *f = k->w->drop + i * Tp;
+        float *p = k->w->p + i * Ts, *dp = k->w->dp + i * Ts;
+        const float *f = k->w->drop + i * Ts;
         int64_t n = k->t0 + i + 1;
         int64_t whole = round_up(n, PAD);
         float delta = k->w->delta[i];
@@ -321,15 +308,15 @@ static void block_slopes(const struct block *k, const float *lse)
     }
 }
 
-static float dot(const float *x, const elem *y, int64_t n)
+static float dot(const elem *x, const elem *y, int64_t n)
 {
     vf a = vf_set1(0.0f);
     int64_t i = 0;
     for (; i + VL <= n; i += VL)
-        a = vf_fma(vf_load(x + i), elem_load(y + i), a);
+        a = vf_fma(elem_load(x + i), elem_load(y + i), a);
     float sum = vf_sum(a);
     for (; i < n; i++)
-        sum += x[i] * get(y[i]);
+        sum += get(x[i]) * get(y[i]);
     return sum;
 }
 
@@ -337,23 +324,32 @@ static void block_backward(const struct block *k, const struct inputs *in)
 {
     const struct attention *a = k->a;
     struct scratch *w = k->w;
-    int64_t Dp = round_up(a->D, PAD), row = k->b * a->T + k->t0;
-    int64_t q_at = row * a->q_stride + k->h * a->D;
-    int64_t y_stride = a->H * a->D, y_at = row * y_stride + k->h * a->D;
-    copy_rows(w->qp, in->q + q_at, a->q_stride, k->rows, k->rows, a->D);
-    copy_rows(w->gp, in->dy + y_at, y_stride, k->rows, k->rows, a->D);
+    const struct layout *l = &w->l;
+    int64_t row = k->b * a->T + k->t0, y_stride = a->H * a->D;
+    const elem *q = in->q + row * a->q_stride + k->h * a->D;
+    elem *dq = in->dq + row * a->q_stride + k->h * a->D;
+    const elem *y = in->y + row * y_stride + k->h * a->D;
+    const elem *dy = in->dy + row * y_stride + k->h * a->D;
+    pack_words(l, w->q, q, a->q_stride, k->rows);
+    pack_words(l, w->g, dy, y_stride, k->rows);
+    if (l->pair == 2) {
+        pack_rows(l, w->qp, q, a->q_stride, k->rows, round_up(k->rows, 2));
+        pack_rows(l, w->gp, dy, y_stride, k->rows, round_up(k->rows, 2));
+    }
     for (int64_t i = 0; i < k->rows; i++)
-        w->delta[i] = dot(w->gp + i * Dp, in->y + y_at + i * y_stride, a->D);
+        w->delta[i] = dot(dy + i * y_stride, y + i * y_stride, a->D);
     if (a->drop.p > 0.0f)
         block_drop(k);
-    block_scores(k, w->p, w->qp, w->kt);
-    block_scores(k, w->dp, w->gp, w->vt);
+    block_scores(k, w->p, w->q, w->kt);
+    block_scores(k, w->dp, w->g, w->vt);
     block_slopes(k, in->lse);
+    block_pack(k, w->p);
     block_spread(k, w->dv, w->p, w->gp);
+    block_pack(k, w->dp);
     block_spread(k, w->dk, w->dp, w->qp);
     block_mix(k, w->dp, w->kp);
     for (int64_t i = 0; i < k->rows; i++)
-        narrow_row(in->dq + q_at + i * a->q_stride, w->out + i * Dp, a->D);
+        narrow_row(dq + i * a->q_stride, w->out + i * l->Dp, a->D);
 }
 
 static void backward_task(const struct attention *a, struct scratch *w, const struct inputs *in,
@@ -361,20 +357,20 @@ static void backward_task(const struct attention *a, struct scratch *w, const st
 {
     int64_t b = task / a->n_kv_head, kv = task % a->n_kv_head, group = a->H / a->n_kv_head;
     int64_t at = b * a->T * a->kv_stride + kv * a->D;
-    int64_t Tp = round_up(a->T, PAD), Dp = round_up(a->D, PAD);
-    transpose(w->kt, in->k + at, a->kv_stride, a->T, a->D);
-    transpose(w->vt, in->v + at, a->kv_stride, a->T, a->D);
-    copy_rows(w->kp, in->k + at, a->kv_stride, a->T, Tp, a->D);
-    memset(w->dk, 0, (size_t)(Tp * Dp) * sizeof(float));
-    memset(w->dv, 0, (size_t)(Tp * Dp) * sizeof(float));
+    const struct layout *l = &w->l;
+    pack_turned(l, w->kt, in->k + at, a->kv_stride);
+    pack_turned(l, w->vt, in->v + at, a->kv_stride);
+    pack_rows(l, w->kp, in->k + at, a->kv_stride, a->T, l->Tp);
+    memset(w->dk, 0, (size_t)(l->Tp * l->Dp) * sizeof(float));
+    memset(w->dv, 0, (size_t)(l->Tp * l->Dp) * sizeof(float));
     for (int64_t h = kv * group; h < (kv + 1) * group; h++)
         for (int64_t t0 = 0; t0 < a->T; t0 += BLOCK_ROWS) {
             struct block k = block_at(a, w, b, h, t0);
             block_backward(&k, in);
         }
     for (int64_t t = 0; t < a->T; t++) {
-        narrow_row(in->dk + at + t * a->kv_stride, w->dk + t * Dp, a->D);
-        narrow_row(in->dv + at + t * a->kv_stride, w->dv + t * Dp, a->D);
+        narrow_row(in->dk + at + t * a->kv_stride, w->dk + t * l->Dp, a->D);
+        narrow_row(in->dv + at + t * a->kv_stride, w->dv + t * l->Dp, a->D);
     }
 }
 
@@ -387,7 +383,8 @@ void FN(attention_backward)(struct stream *s, const struct attention *a, void *d
     int n = threads_for(s, a->B * a->H * a->T * a->T);
 #pragma omp parallel for schedule(static, 1) num_threads(n)
     for (int i = 0; i < n; i++) {
-        struct scratch w = scratch_cut(a, (float *)scratch + scratch_floats(a) * (size_t)i);
+        struct scratch w =
+            scratch_cut(a, pair_of(s->dev), (float *)scratch + scratch_floats(a) * (size_t)i);
         for (int64_t task = i; task < tasks; task += n)
             backward_task(a, &w, &in, task);
     }

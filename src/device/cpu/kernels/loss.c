@@ -41,13 +41,13 @@ static float cross_entropy_row(elem *dx, const elem *x, int32_t target, int64_t 
 }
 
 void FN(cross_entropy)(struct stream *s, float *loss, void *dlogits, const void *logits,
-                       const int32_t *targets, int64_t rows, int64_t V, float scale)
+                       const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale)
 {
     elem *dx = dlogits;
     const elem *x = logits;
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *V))
     for (int64_t r = 0; r < rows; r++)
-        loss[r] = cross_entropy_row(dx ? dx + r * V : NULL, x + r * V, targets[r], V, scale);
+        loss[r] = cross_entropy_row(dx ? dx + r * ld : NULL, x + r * ld, targets[r], V, scale);
 }
 
 void FN(mse)(struct stream *s, float *loss, void *dy, const void *y, const float *values,
