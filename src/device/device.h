@@ -16,6 +16,7 @@ struct linear {
     int64_t ldy; /* elements from a row of y or dy to the next; 0: N.  Only without act. */
     bool in_out;
     enum act_kind act;
+    bool unset_dw; /* backward overwrites dw instead of adding to it */
 };
 
 /* Counter-based dropout: element e of the sample with global id s is kept by its own number under

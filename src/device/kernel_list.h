@@ -13,13 +13,12 @@
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
                         const void *x, const void *w, const void *b))
 /* dy (M, N) becomes the gradient of pre (so nothing happens to it without an activation).
- * dx (M, K) or NULL; dw, db add, or NULL (frozen).  pre as saved, needed unless act is ACT_NONE. */
+ * dx (M, K) or NULL; dw (unless unset_dw), db add, or NULL (frozen).  pre as saved, needed unless act is ACT_NONE. */
 KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre))
 
 /* y = act(x), and dy *= act'(x): what the two above do behind and before their products. */
-KERNEL(act_forward,
-       (struct stream * s, void *y, const void *x, enum act_kind act, int64_t n_elem))
+KERNEL(act_forward, (struct stream * s, void *y, const void *x, enum act_kind act, int64_t n_elem))
 KERNEL(act_backward,
        (struct stream * s, void *dy, const void *x, enum act_kind act, int64_t n_elem))
 
@@ -77,17 +76,16 @@ KERNEL(dropout,
 
 KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
 /* y adds a x over rows of N, x's one behind the other, y's ldy elements apart. */
-KERNEL(add_scaled, (struct stream * s, void *y, int64_t ldy, const void *x, float a, int64_t rows,
-                    int64_t N))
+KERNEL(add_scaled,
+       (struct stream * s, void *y, int64_t ldy, const void *x, float a, int64_t rows, int64_t N))
 /* y = x in the compute dtype, rounded to nearest even. */
 KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
 
 /* loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
  * scale (softmax - onehot), may be logits itself, or NULL.  Rows of both are ld >= V elements
  * apart; what lies between is left alone. */
-KERNEL(cross_entropy,
-       (struct stream * s, float *loss, void *dlogits, const void *logits, const int32_t *targets,
-        int64_t rows, int64_t V, int64_t ld, float scale))
+KERNEL(cross_entropy, (struct stream * s, float *loss, void *dlogits, const void *logits,
+                       const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale))
 /* loss (rows) = sum over N of (y - value)²; dy = 2 scale (y - value), or NULL. */
 KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
              int64_t rows, int64_t N, float scale))

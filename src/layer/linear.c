@@ -48,9 +48,11 @@ static void linear_backward(const struct module *m, struct pass *p, void *dy, vo
         p->s->k->act_backward(p->s, dy, f.pre, c->act, l.M * l.N);
     if (m->n_children > 0)
         l.act = ACT_NONE;
-    if (l.M > 0)
-        p->s->k->linear_backward(p->s, &l, dx, module_grad(m, p, 0), module_grad(m, p, 1), dy, f.x,
+    if (l.M > 0) {
+        float *dw = pass_grad_first(p, m->first_row, &l.unset_dw);
+        p->s->k->linear_backward(p->s, &l, dx, dw, module_grad(m, p, 1), dy, f.x,
                                  module_weight(m, p, 0), f.pre);
+    }
     if (m->n_children > 0)
         module_backward(m->children[0], p, dy, dx);
 }

@@ -78,8 +78,8 @@ static void weight_gradients(const struct module *m, struct pass *p, const void 
     int64_t first = 0;
     for (int i = 0; i < c->n; i++) {
         struct linear l = sizes(c, p, i, false);
-        p->s->k->linear_backward(p->s, &l, NULL, module_grad(m, p, i), NULL, pass_at(p, dy, first),
-                                 x, w[i], NULL);
+        float *dw = pass_grad_first(p, m->first_row + i, &l.unset_dw);
+        p->s->k->linear_backward(p->s, &l, NULL, dw, NULL, pass_at(p, dy, first), x, w[i], NULL);
         first += c->n_out[i];
     }
 }
@@ -95,13 +95,26 @@ static void backward_apart(const struct module *m, struct pass *p, const void *x
     for (int i = 0; i < c->n; i++) {
         struct linear l = sizes(c, p, i, false);
         void *to = i == 0 ? dx : part;
-        p->s->k->linear_backward(p->s, &l, to, module_grad(m, p, i), NULL, pass_at(p, dy, first), x,
-                                 w[i], NULL);
+        float *dw = pass_grad_first(p, m->first_row + i, &l.unset_dw);
+        p->s->k->linear_backward(p->s, &l, to, dw, NULL, pass_at(p, dy, first), x, w[i], NULL);
         if (i > 0)
             p->s->k->add(p->s, dx, dx, part, n_elem);
         first += c->n_out[i];
     }
     stack_release(&p->s->scratch, mark);
+}
+
+/* The gradients of all weights as one matrix; they are unset together or not at all. */
+static float *all_gradients(const struct module *m, struct pass *p, bool *unset)
+{
+    const struct linears_conf *c = m->conf;
+    float *first = pass_grad_first(p, m->first_row, unset);
+    for (int i = 1; i < c->n; i++) {
+        bool too;
+        (void)pass_grad_first(p, m->first_row + i, &too);
+        REQUIRE(too == *unset);
+    }
+    return first;
 }
 
 static void backward_products(const struct module *m, struct pass *p, const void *x, void *dy,
@@ -112,17 +125,17 @@ static void backward_products(const struct module *m, struct pass *p, const void
     if (pass_rows(p) == 0)
         return;
     weights(m, p, w);
-    for (int i = 0; i < c->n; i++)
-        g[i] = module_grad(m, p, i);
     if (dx && !is_whole(m)) {
         backward_apart(m, p, x, dy, dx, w);
         return;
     }
+    for (int i = 0; i < c->n; i++)
+        g[i] = p->dry ? NULL : p->grad[m->first_row + i];
     bool one = contiguous(c, g, sizeof(float));
     struct linear l = sizes(c, p, 0, true);
+    float *dw = one ? all_gradients(m, p, &l.unset_dw) : NULL;
     if (dx || one)
-        p->s->k->linear_backward(p->s, &l, dx, one ? module_grad(m, p, 0) : NULL, NULL, dy, x, w[0],
-                                 NULL);
+        p->s->k->linear_backward(p->s, &l, dx, dw, NULL, dy, x, w[0], NULL);
     if (!one)
         weight_gradients(m, p, x, dy, w);
 }

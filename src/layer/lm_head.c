@@ -36,13 +36,14 @@ static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, 
     const struct kernels *k = p->s->k;
     int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows), step = row_step(c->V);
     const void *w = matrix(c, p);
-    float *dw = p->dry || !p->training ? NULL : p->grad[c->row];
+    bool unset = false;
+    float *dw = p->training && rows > 0 ? pass_grad_first(p, c->row, &unset) : NULL;
     size_t mark = stack_mark(&p->s->scratch);
     void *logits = scratch_push(p, n_max * step);
     float *loss = scratch_push_f32(p, n_max);
     for (int64_t i = 0; i < rows; i += n_max) {
         int64_t n = rows - i < n_max ? rows - i : n_max;
-        struct linear l = {.M = n, .N = c->V, .K = c->C, .ldy = step};
+        struct linear l = {.M = n, .N = c->V, .K = c->C, .ldy = step, .unset_dw = unset && i == 0};
         const int32_t *targets = p->dry ? NULL : p->batch->targets + i;
         const void *xi = pass_at_const(p, x, i * c->C);
         k->linear_forward(p->s, &l, logits, NULL, xi, w, NULL);

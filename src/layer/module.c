@@ -162,9 +162,28 @@ const void *module_weight(const struct module *m, const struct pass *p, int i)
     return p->dry || i >= m->n_rows ? NULL : p->weight[m->first_row + i];
 }
 
+float *pass_grad_first(const struct pass *p, int row, bool *unset)
+{
+    float *g = p->dry ? NULL : p->grad[row];
+    *unset = g && p->unset && p->unset[row] > 0;
+    if (*unset)
+        p->unset[row] = 0;
+    return g;
+}
+
+float *pass_grad(const struct pass *p, int row)
+{
+    int64_t n_elem = p->dry || !p->unset ? 0 : p->unset[row];
+    bool unset;
+    float *g = pass_grad_first(p, row, &unset);
+    if (unset)
+        p->s->dev->mem->zero(p->s, g, (size_t)n_elem * sizeof *g);
+    return g;
+}
+
 float *module_grad(const struct module *m, const struct pass *p, int i)
 {
-    return p->dry || i >= m->n_rows ? NULL : p->grad[m->first_row + i];
+    return i < m->n_rows ? pass_grad(p, m->first_row + i) : NULL;
 }
 
 struct rng_key module_key(const struct module *m, const struct pass *p)

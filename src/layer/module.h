@@ -64,6 +64,8 @@ struct pass {
     bool check;           /* look for NaN behind every module: slow, only after one was seen */
     void *const *weight;  /* by row, compute dtype; valid inside a module's hooks */
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
+    int64_t *unset;       /* by row: elements of grad that hold no gradient yet, so that the first
+                             who adds overwrites or clears them; NULL: there are none */
     const struct batch *batch;
     float loss_scale;   /* of fp16, 1 else, over the valid targets of the whole step, all ranks */
     const float *rope;  /* (T, D) cosines and sines, made by the root; NULL: no rotary attention */
@@ -104,6 +106,12 @@ void *frame_pop(struct pass *p, size_t n_bytes); /* valid until the next frame_p
 
 /* B T, or B where samples are no token strings.  Local. */
 int64_t pass_rows(const struct pass *p);
+
+/* The gradient of a row, to be added to: cleared if nobody has been there.  NULL in a dry run and
+ * of a frozen one.  Local. */
+float *pass_grad(const struct pass *p, int row);
+/* The same for who can overwrite: *unset says that it must.  Local. */
+float *pass_grad_first(const struct pass *p, int row, bool *unset);
 
 /* Own row i of m: NULL if it has none, in a dry run, and the gradient of a frozen one.  Local. */
 const void *module_weight(const struct module *m, const struct pass *p, int i);

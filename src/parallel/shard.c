@@ -146,7 +146,8 @@ static int alloc_tables(struct shard *s)
     s->block_sum = malloc((size_t)(s->n_own_train / BLOCK_ELEMS + 1) * sizeof(double));
     s->weight = calloc((size_t)p->n_rows + 1, sizeof *s->weight);
     s->grad_of = calloc((size_t)p->n_rows + 1, sizeof *s->grad_of);
-    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of)
+    s->unset = calloc((size_t)p->n_rows + 1, sizeof *s->unset);
+    if (!s->reduce_scratch || !s->block_sum || !s->weight || !s->grad_of || !s->unset)
         FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
     return ERR_OK;
 }
@@ -252,6 +253,7 @@ void shard_destroy(struct shard **shard)
     free(s->block_sum);
     free(s->weight);
     free(s->grad_of);
+    free(s->unset);
     free(s->unit);
     free(s);
     *shard = NULL;
@@ -334,6 +336,10 @@ void shard_begin_step(struct shard *s)
 {
     size_t n = (size_t)(s->row->shard_grads ? s->n_own_train : s->plan->n_train);
     shard_finish(s);
+    for (int i = 0; !s->flow.forms && i < s->plan->n_units; i++)
+        unit_unset_grads(&s->unit[i]);
+    if (!s->flow.forms)
+        return;
     s->stream->dev->mem->zero(s->stream, s->grad, n * sizeof *s->grad);
 }
 

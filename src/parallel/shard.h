@@ -52,6 +52,7 @@ struct shard {
     double *block_sum;                        /* owned: squares of this rank's parts, by block */
     void **weight;                            /* owned: by row; NULL while its unit is freed */
     float **grad_of;                          /* owned: by row; where backward adds */
+    int64_t *unset;                           /* owned: by row; elements there that are unset yet */
     struct shard_unit *unit;                  /* owned: what the hooks get */
     struct offload *offload;   /* owned: what is on disk, or NULL; master and state may be there */
     struct offload_tile *tile; /* owned: (n_tiles) pieces that an update streams over */

@@ -45,6 +45,11 @@ static inline size_t shard_pages(size_t n_bytes)
 void unit_point_weights(struct shard_unit *x, void *whole, size_t elem_bytes);
 void unit_point_grads(struct shard_unit *x, float *whole);
 
+/* Say that what lies where a unit's gradient is formed is no gradient yet; what lies between its
+ * tensors is cleared.  And clear what is still none.  Local. */
+void unit_unset_grads(struct shard_unit *x);
+void unit_clear_unset(struct shard_unit *x);
+
 /* The four hooks, and what they do when.  Collective on the shard's comm, but for a dry pass. */
 extern const struct hooks unit_hooks;
 extern const struct flow_ops shard_flow_ops;

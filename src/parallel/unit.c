@@ -112,7 +112,40 @@ static void release(void *self, int unit)
     unit_point_weights(x, NULL, 0);
 }
 
-/* A micro-step's gradient is formed from zero, then summed, then added. */
+static int64_t row_elems(const struct shard *s, int row)
+{
+    return shape_elems(&s->model->table.rows[row].shape);
+}
+
+/* The first who adds to a gradient overwrites it: that spares a pass over the whole memory, and the
+ * reading of zeros.  (A sum that underflows from below is then -0, where 0 + -0 were 0.) */
+void unit_unset_grads(struct shard_unit *x)
+{
+    struct shard *s = x->shard;
+    for (int i = 0; i < x->plan->n_rows; i++) {
+        int row = x->plan->row[i];
+        int64_t n = row_elems(s, row), gap = (BLOCK_ELEMS - n % BLOCK_ELEMS) % BLOCK_ELEMS;
+        if (!s->grad_of[row])
+            continue;
+        s->unset[row] = n;
+        s->stream->dev->mem->zero(s->stream, s->grad_of[row] + n, (size_t)gap * sizeof(float));
+    }
+}
+
+/* What no module added to: a rank without samples has forward and backward as well. */
+void unit_clear_unset(struct shard_unit *x)
+{
+    struct shard *s = x->shard;
+    for (int i = 0; i < x->plan->n_rows; i++) {
+        int row = x->plan->row[i];
+        if (s->grad_of[row] && s->unset[row] > 0)
+            s->stream->dev->mem->zero(s->stream, s->grad_of[row],
+                                      (size_t)s->unset[row] * sizeof(float));
+        s->unset[row] = 0;
+    }
+}
+
+/* A micro-step's gradient is formed alone, then summed, then added. */
 static void form(void *self, int unit)
 {
     struct shard *s = self;
@@ -120,8 +153,8 @@ static void form(void *self, int unit)
     size_t n_bytes = (size_t)x->plan->n_elem * sizeof(float);
     x->grad_at = pool_take(&s->unit_grads, n_bytes);
     x->unit_grad = (float *)(void *)(s->unit_grad_memory + x->grad_at);
-    s->stream->dev->mem->zero(s->stream, x->unit_grad, n_bytes);
     unit_point_grads(x, x->unit_grad);
+    unit_unset_grads(x);
 }
 
 /* Over the ranks of the group, then over the replicas of the own part: the same tree over all ranks
@@ -131,6 +164,7 @@ static void sum(void *self, int unit, bool now)
     struct shard *s = self;
     struct shard_unit *x = &s->unit[unit];
     float *g = x->unit_grad ? x->unit_grad : s->grad + x->plan->begin;
+    unit_clear_unset(x);
     if (x->unit_grad)
         unit_point_grads(x, NULL);
     x->sum = sum_task(s, g, x->plan->cut, s->comm->size);

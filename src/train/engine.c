@@ -232,6 +232,7 @@ struct pass engine_pass(struct engine *e, bool training, int64_t step)
         .training = training,
         .weight = e->shard->weight,
         .grad = e->shard->grad_of,
+        .unset = e->shard->unset,
         .key = rng_key_make(seed, hash64(&step, sizeof step, 1)),
         .loss_sum = &e->loss_sum,
     };

@@ -323,7 +323,8 @@ static void shim_cast(struct stream *s, void *y, const float *x, int64_t n)
 }
 
 static void shim_cross_entropy(struct stream *s, float *loss, void *dlogits, const void *logits,
-                               const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale)
+                               const int32_t *targets, int64_t rows, int64_t V, int64_t ld,
+                               float scale)
 {
     SHIM;
     void *x = IN(logits, rows * ld);

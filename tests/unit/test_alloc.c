@@ -94,8 +94,7 @@ int main(void)
     char ini[1024];
     train_must(comm_open_world(&c));
     check_rank = c->rank;
-    TEST("the count counts")
-    {
+    TEST ("the count counts") {
         counting = true;
         struct arena *a = arena_create();
         counting = false;
@@ -105,14 +104,12 @@ int main(void)
     }
     for (int sync = 0; sync < 2; sync++) {
         snprintf(ini, sizeof ini, gpt_job, sync ? "true" : "false");
-        TEST(sync ? "steps of gpt2 that sum at each micro-batch allocate nothing"
-                  : "steps and evaluations of gpt2 allocate nothing")
-        {
+        TEST (sync ? "steps of gpt2 that sum at each micro-batch allocate nothing"
+                   : "steps and evaluations of gpt2 allocate nothing") {
             test_job(c, ini);
         }
     }
-    TEST("steps of mlp allocate nothing")
-    {
+    TEST ("steps of mlp allocate nothing") {
         test_job(c, mlp_job);
     }
     int rc = check_done();

@@ -69,6 +69,24 @@ static void linear_f64(const void *self, double *const *in, double *y)
         }
 }
 
+/* What was in dw before is of no matter where it is unset; else it is added to. */
+static void check_unset_dw(struct stream *s, const struct linear *sizes, float *dy, const float *x,
+                           const float *w)
+{
+    struct linear l = *sizes;
+    int64_t n = l.N * l.K;
+    float *zero = calloc((size_t)n + 1, sizeof *zero), *any = calloc((size_t)n + 1, sizeof *any);
+    l.act = ACT_NONE;
+    s->k->linear_backward(s, &l, NULL, zero, NULL, dy, x, w, NULL);
+    for (int64_t i = 0; i < n; i++)
+        any[i] = NAN;
+    l.unset_dw = true;
+    s->k->linear_backward(s, &l, NULL, any, NULL, dy, x, w, NULL);
+    for (int64_t i = 0; i < n; i++)
+        CHECK(any[i] == zero[i]);
+    free(zero), free(any);
+}
+
 static void check_linear(struct stream *s, struct linear l, bool bias, bool slopes)
 {
     int64_t n[3] = {l.M * l.K, l.N * l.K, bias ? l.N : 0}, n_y = l.M * l.N;
@@ -114,6 +132,7 @@ static void check_linear(struct stream *s, struct linear l, bool bias, bool slop
         s->k->linear_backward(s, &l, dx2, NULL, NULL, frozen, x, w, pre);
         CHECK(same_bits(dx, dx2, n[0]));
         s->k->linear_backward(s, &l, NULL, NULL, NULL, frozen, x, w, pre);
+        check_unset_dw(s, &l, dy, x, w);
         free(wide), free(dx64), free(dw64), free(db64), free(dx2);
     }
     free(x), free(w), free(b), free(y), free(y2), free(pre), free(dy), free(dx), free(dw), free(db);

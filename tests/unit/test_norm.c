@@ -54,8 +54,7 @@ int main(void)
     check_rank = c->rank;
     train_open(&t, c, job_text, NULL);
     struct shard *s = t.engine->shard;
-    TEST("large and small gradients: the plain sum's norm, one rank's bits")
-    {
+    TEST ("large and small gradients: the plain sum's norm, one rank's bits") {
         const float std[] = {1, 1e-18f, 1e15f, 3e-3f};
         for (int i = 0; i < 4; i++) {
             set_gradient(s, std[i]);
@@ -65,14 +64,12 @@ int main(void)
             CHECK(norm == norm_alone(std[i]));
         }
     }
-    TEST("a gradient of nothing has norm 0")
-    {
+    TEST ("a gradient of nothing has norm 0") {
         memset(s->grad, 0, (size_t)s->plan->n_elem * sizeof *s->grad);
         CHECK(shard_grad_norm(s, &finite) == 0);
         CHECK(finite);
     }
-    TEST("one infinity or NaN, on the last rank only, is seen by all")
-    {
+    TEST ("one infinity or NaN, on the last rank only, is seen by all") {
         const float bad[] = {INFINITY, NAN, 3e38f};
         for (int i = 0; i < 3; i++) {
             set_gradient(s, 1);

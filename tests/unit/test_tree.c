@@ -121,14 +121,12 @@ static void simulate(int size)
 
 int main(void)
 {
-    TEST("every size up to 33, and 64, sums each chunk once, in the tree's order, at its owner")
-    {
+    TEST ("every size up to 33, and 64, sums each chunk once, in the tree's order, at its owner") {
         for (int size = 1; size <= 33; size++)
             simulate(size);
         simulate(64);
     }
-    TEST("a schedule for 1,000 ranks is small: each chunk is sent once a join at most")
-    {
+    TEST ("a schedule for 1,000 ranks is small: each chunk is sent once a join at most") {
         struct tree t;
         tree_init(&t, 613, 1000);
         CHECK(t.n_levels == 10 || t.n_levels == 9);

@@ -137,12 +137,15 @@ void FN(linear_backward)(struct stream *s, const struct linear *l, void *dx, flo
                          .ldc = K};
         product(s, &g, dy, w, dx);
     }
+    if (dw && M == 0 && l->unset_dw)
+        memset(dw, 0, (size_t)(N * K) * sizeof *dw);
     if (dw && M > 0) {
         struct gemm g = {.M = l->in_out ? K : N,
                          .N = l->in_out ? N : K,
                          .K = M,
                          .a_trans = true,
-                         .accumulate = true,
+                         .accumulate = !l->unset_dw,
+                         .wide_c = true,
                          .lda = l->in_out ? K : step,
                          .ldb = l->in_out ? step : K,
                          .ldc = l->in_out ? N : K};
