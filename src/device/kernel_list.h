@@ -13,7 +13,8 @@
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
                         const void *x, const void *w, const void *b))
 /* dy (M, N) becomes the gradient of pre (so nothing happens to it without an activation).
- * dx (M, K) or NULL; dw (unless unset_dw), db add, or NULL (frozen).  pre as saved, needed unless act is ACT_NONE. */
+ * dx (M, K) or NULL; dw (unless unset_dw), db add, or NULL (frozen).  pre as saved, needed unless
+ * act is ACT_NONE. */
 KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre))
 
