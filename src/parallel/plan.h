@@ -56,6 +56,7 @@ struct wrap {
     /* Where parameters are sharded, as ZeRO stage 3 has it; all 0: none of this. */
     int64_t persist_elems; /* tensors of at most so many elements stay whole … */
     int64_t persist_total; /* … as long as they are not more than this together */
+    const char *ignored;   /* NULL, or those of modules whose path this regular expression is */
     int64_t reuse_elems;   /* a unit stays that is used again before so many elements were */
     int64_t live_elems;    /* … as long as no more than so many are whole at once */
 };
@@ -67,6 +68,9 @@ struct plan *plan_make(const struct model *m, const struct policy *policy, const
 
 /* Does some module of m have this class, or a family alias of it?  Local. */
 bool plan_has_class(const struct model *m, const char *cls);
+
+/* Tensors that wrap.ignored = pattern would keep whole; -1: it is no regular expression.  Local. */
+int plan_count_ignored(const struct model *m, const char *pattern);
 
 /* Class names of m's modules, "Block, Attention, …", for messages.  Local. */
 void plan_print_classes(const struct model *m, struct text *out);

@@ -1,6 +1,7 @@
 /* Wrap policies: by the family's block, by class names, by size, or none. */
 #include "parallel/wrap.h"
 
+#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,24 +88,86 @@ static void count_module(struct module *x, void *arg)
     ++*(size_t *)arg;
 }
 
-/* Small tensors leave their units for one of their own, first come, first served. */
+struct apart {
+    struct cutter *c;
+    const regex_t *ignored; /* NULL: none */
+    int unit;
+    int64_t total;
+};
+
+/* Whether the regular expression is the whole path of the tensor's module, or of one around it. */
+static bool is_ignored(const regex_t *ignored, const char *tensor)
+{
+    char path[512];
+    regmatch_t all;
+    snprintf(path, sizeof path, "%s", tensor);
+    for (char *end = strrchr(path, '.'); ignored && end; end = strrchr(path, '.')) {
+        *end = 0;
+        if (regexec(ignored, path, 1, &all, 0) == 0 && all.rm_so == 0 && path[all.rm_eo] == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Rows first … first + n - 1 of a module, together. */
+static void set_rows_apart(struct apart *t, int first, int n)
+{
+    bool small = true, ignored = false;
+    int64_t sum = 0;
+    for (int i = first; i < first + n; i++) {
+        const struct tensor_row *r = &t->c->m->table.rows[i];
+        int64_t n_elem = shape_elems(&r->shape);
+        sum += n_elem;
+        small = small && n_elem <= t->c->wrap->persist_elems;
+        ignored = ignored || is_ignored(t->ignored, r->name);
+    }
+    if (!ignored && !(small && t->total + sum <= t->c->wrap->persist_total))
+        return;
+    t->total += sum;
+    for (int i = first; i < first + n; i++)
+        t->c->out->unit_of[i] = t->unit;
+}
+
+/* Several matrices of one Linear are one product, which needs them side by side. */
+static void set_module_apart(struct module *x, void *arg)
+{
+    struct apart *t = arg;
+    bool together = text_same(x->ops->cls, "Linear") && x->n_rows > 1 &&
+                    t->c->m->table.rows[x->first_row + 1].shape.n_dims > 1;
+    for (int i = 0; i < x->n_rows; i += together ? x->n_rows : 1)
+        set_rows_apart(t, x->first_row + i, together ? x->n_rows : 1);
+}
+
+/* Small tensors leave their units for one of their own, first come, first served, and so do those
+ * of modules that are to be left alone. */
 static void set_apart(struct cutter *c)
 {
     struct cut_tree *o = c->out;
-    int unit = o->n_units;
-    int64_t total = 0;
-    for (int r = 0; r < c->m->table.n_rows; r++) {
-        int64_t n = shape_elems(&c->m->table.rows[r].shape);
-        if (n > c->wrap->persist_elems || total + n > c->wrap->persist_total)
-            continue;
-        total += n;
-        o->unit_of[r] = unit;
-    }
-    if (total == 0)
+    regex_t ignored;
+    struct apart t = {.c = c, .unit = o->n_units};
+    bool some = c->wrap->ignored && regcomp(&ignored, c->wrap->ignored, REG_EXTENDED) == 0;
+    if (some)
+        t.ignored = &ignored;
+    module_walk(c->m->root, set_module_apart, &t);
+    if (some)
+        regfree(&ignored);
+    if (t.total == 0)
         return;
     o->persistent = o->n_units++;
-    o->unit_module[unit] = c->m->root;
-    o->early_grad[unit] = true;
+    o->unit_module[t.unit] = c->m->root;
+    o->early_grad[t.unit] = true;
+}
+
+int plan_count_ignored(const struct model *m, const char *pattern)
+{
+    regex_t ignored;
+    int n = 0;
+    if (regcomp(&ignored, pattern, REG_EXTENDED) != 0)
+        return -1;
+    for (int r = 0; r < m->table.n_rows; r++)
+        n += is_ignored(&ignored, m->table.rows[r].name);
+    regfree(&ignored);
+    return n;
 }
 
 void wrap_cut(const struct model *m, const struct wrap *wrap, bool sharded, struct arena *a,

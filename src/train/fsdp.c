@@ -7,7 +7,7 @@
 struct fsdp_conf {
     int fsdp_sharding_strategy, fsdp_auto_wrap_policy, fsdp_backward_prefetch;
     int64_t fsdp_version, fsdp_min_num_params, dp_shard_size;
-    const char *fsdp_reshard_after_forward;
+    const char *fsdp_reshard_after_forward, *fsdp_ignored_modules;
     struct opt_strs fsdp_transformer_layer_cls_to_wrap;
     const char *fsdp_activation_checkpointing;
     bool fsdp_forward_prefetch, limit_all_gathers, fsdp_use_orig_params, fsdp_offload_params;
@@ -34,6 +34,9 @@ static const struct opt fsdp_opts[] = {
          "units: the model's blocks, by size, or one"),
     STRS(fsdp_conf, fsdp_transformer_layer_cls_to_wrap, NULL,
          "class names to wrap; without it the model's own block"),
+    STR(fsdp_conf, fsdp_ignored_modules, NULL,
+        "regular expression over module paths (h.0.attn, wte): their parameters stay whole on "
+        "every rank; gradients and moments are sharded as all others are"),
     I64(fsdp_conf, fsdp_min_num_params, "100000000", 1, 1e15,
         "SIZE_BASED_WRAP: parameters that make a unit"),
     ENUM(fsdp_conf, fsdp_backward_prefetch, "BACKWARD_PRE", prefetch_words,
@@ -147,6 +150,7 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
         memcpy(list, f->fsdp_transformer_layer_cls_to_wrap.v, sizeof *list * (size_t)n);
         out->wrap = (struct wrap){.kind = WRAP_CLASSES, .classes = list};
     }
+    out->wrap.ignored = f->fsdp_ignored_modules;
     if (out->policy->group == GROUP_NODE)
         TRY(hybrid_group(c, p, out->n_ranks, node_size, &out->group_size));
     return ERR_OK;

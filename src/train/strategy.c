@@ -3,6 +3,7 @@
 
 #include "train/precision.h"
 #include <stdio.h>
+#include <string.h>
 
 static int check_ranks(const struct run_conf *c, int n_ranks, int node_size)
 {
@@ -94,6 +95,22 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
     return c->strategy.no_sync ? use_no_sync(c, a, out) : ERR_OK;
 }
 
+static int check_ignored(const struct run_conf *c, const struct model *m, const struct strategy *s)
+{
+    const char *pattern = s->wrap.ignored, *name = s->plugin && *s->plugin ? s->plugin : NULL;
+    int n = pattern ? plan_count_ignored(m, pattern) : 1;
+    if (n < 0)
+        return job_error(c->job, "plugin", name, "fsdp_ignored_modules",
+                         "is no extended regular expression");
+    if (n == 0)
+        return job_error(c->job, "plugin", name, "fsdp_ignored_modules",
+                         "is the path of no module: a tensor %s is of module %.*s, for one",
+                         m->table.rows[0].name,
+                         (int)(strrchr(m->table.rows[0].name, '.') - m->table.rows[0].name),
+                         m->table.rows[0].name);
+    return ERR_OK;
+}
+
 int strategy_fit(const struct run_conf *c, const struct model *m, struct strategy *s)
 {
     int64_t width = plan_width(m);
@@ -103,6 +120,7 @@ int strategy_fit(const struct run_conf *c, const struct model *m, struct strateg
         s->overlap.ahead_elems = 9 * width * width / 10;
     if (s->wrap.persist_elems == OPT_AUTO_I64)
         s->wrap.persist_elems = 10 * width;
+    TRY(check_ignored(c, m, s));
     for (const char *const *w = s->wrap.classes; w && *w; w++) {
         if (plan_has_class(m, *w))
             continue;
