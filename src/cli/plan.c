@@ -31,8 +31,8 @@ static int largest_rank(const struct plan *p)
     return best;
 }
 
-static const char *const columns[] = {"weights", "master", "gradients", "moments", "extra",
-                                      "activation", "host", "node", "disk", "sent/step"};
+static const char *const columns[] = {"weights",    "master", "gradients", "moments", "extra",
+                                      "activation", "host",   "node",      "disk",    "sent/step"};
 
 static void print_head(struct text *t)
 {
@@ -79,7 +79,7 @@ static void print_row(const struct run *r, const struct policy *policy,
     column(t, (double)s.master);
     column(t, (double)s.grad);
     column(t, (double)s.state);
-    column(t, (double)(s.gathered + s.unit_grads + s.scratch + s.swap));
+    column(t, (double)(s.gathered + s.unit_grads + s.scratch + s.swap + s.hook));
     column(t, activations);
     column(t, host);
     column(t, host * (double)node + (double)s.node * (double)(node / here));
@@ -133,11 +133,12 @@ const struct command plan_command = {
     .name = "plan",
     .args = "JOB.ini --ranks N [--nodes M] [section.key=value …]",
     .summary = "memory and traffic of one rank under every strategy; allocates nothing",
-    .help = "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
-            "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
-            "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
-            "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
-            "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
-            "* is the job's own strategy.  Needs no mpirun.\n",
+    .help =
+        "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
+        "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
+        "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
+        "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
+        "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
+        "* is the job's own strategy.  Needs no mpirun.\n",
     .run = plan,
 };

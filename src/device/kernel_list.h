@@ -101,6 +101,10 @@ KERNEL(count_nonfinite, (struct stream * s, int64_t *n, const void *x, int64_t n
 /* Flat ranges, fp32. */
 KERNEL_F32(accumulate, (struct stream * s, float *y, const float *x, int64_t n_elem)) /* y += x */
 KERNEL_F32(scale, (struct stream * s, float *y, float a, int64_t n_elem))             /* y *= a */
+/* r vectors of n elements, element i of vector k at v[i step + k next], become orthogonal to each
+ * other and of length 1, in order; those that the ones before them span become 0. */
+KERNEL_F32(orthonormalize,
+           (struct stream * s, float *v, int64_t n, int64_t r, int64_t step, int64_t next))
 /* block[i] = sum of squares of g[1024 i …], in fp64; the last block may be short. */
 KERNEL_F32(square_sums, (struct stream * s, double *block, const float *g, int64_t n_elem))
 /* copy: the new p in the compute dtype, or NULL. */

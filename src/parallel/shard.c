@@ -178,7 +178,7 @@ static int build(struct shard *s)
     place_copies(s);
     TRY(alloc_tables(s));
     point_rows(s);
-    return ERR_OK;
+    return s->conf.power_sgd.on ? power_sgd_create(s, &s->power_sgd) : ERR_OK;
 }
 
 int shard_create(const struct plan *plan, const struct model *m, const struct shard_conf *conf,
@@ -240,6 +240,7 @@ void shard_destroy(struct shard **shard)
         return;
     if (s->unit)
         shard_finish(s);
+    power_sgd_destroy(&s->power_sgd);
     for (int u = 0; s->unit && u < s->plan->n_units; u++) {
         s->plan->unit[u].module->hooks = NULL;
         free((void *)(uintptr_t)s->unit[u].replica_cut);
@@ -259,8 +260,35 @@ void shard_destroy(struct shard **shard)
     *shard = NULL;
 }
 
+void shard_sum_by_hook(struct shard *s, int64_t step)
+{
+    if (s->power_sgd)
+        power_sgd_sum(s->power_sgd, step);
+}
+
+/* The error is cut as gradients are; rank 0 owns Q, which all hold. */
+static struct shard_part hook_part(const struct shard *s, int array, int row, bool own_only)
+{
+    struct shard_part p = {0};
+    int64_t r;
+    if (!s->power_sgd || !power_sgd_compresses(s->model, &s->conf.power_sgd, row, &r))
+        return p;
+    const struct shape *shape = &s->model->table.rows[row].shape;
+    p.end = array == SHARD_HOOK_Q ? r * shape->dim[1] : shape_elems(shape);
+    if (array == SHARD_HOOK_Q && own_only && s->comm->rank != 0)
+        return (struct shard_part){0};
+    if (array == SHARD_HOOK_ERROR && own_only)
+        plan_own_part(s->plan, s->model, row, s->comm->rank, &p.begin, &p.end);
+    float *q = power_sgd_q(s->power_sgd, row), *e = power_sgd_error(s->power_sgd);
+    if (p.begin < p.end)
+        p.values = array == SHARD_HOOK_Q ? q : e + s->plan->place[row].begin + p.begin;
+    return p;
+}
+
 static struct shard_part part_of(const struct shard *s, int array, int row, bool own_only)
 {
+    if (array >= SHARD_HOOK_ERROR)
+        return hook_part(s, array, row, own_only);
     const struct plan_place *at = &s->plan->place[row];
     const struct shard_unit *x = &s->unit[at->unit];
     bool is_grad = array == SHARD_GRAD;

@@ -10,6 +10,7 @@
 #include "parallel/flow.h"
 #include "parallel/offload.h"
 #include "parallel/pool.h"
+#include "parallel/power_sgd.h"
 
 struct shard_unit;
 
@@ -19,6 +20,7 @@ struct shard_conf {
     enum dtype reduce;     /* that addends and sums of gradients over the ranks are rounded to */
     bool sync_each_batch;  /* sum over the ranks at every micro-step, as sharded gradients are */
     int64_t reduce_bucket; /* elements that are summed over the ranks at once; 0: 2^22 */
+    struct power_sgd_conf power_sgd;
     int64_t average_every; /* row->averages: steps from one average of the weights to the next */
     struct offload_conf offload; /* only where the optimizer is sharded */
     struct overlap overlap;
@@ -57,7 +59,8 @@ struct shard {
     struct offload *offload;   /* owned: what is on disk, or NULL; master and state may be there */
     struct offload_tile *tile; /* owned: (n_tiles) pieces that an update streams over */
     int64_t n_tiles;
-    bool last; /* the micro-step in hand is the step's last */
+    struct power_sgd *power_sgd; /* owned: sums in place of the units; or NULL */
+    bool last;                   /* the micro-step in hand is the step's last */
 };
 
 /* Ranks that hold one model, and those that hold the same part of other copies. */
@@ -82,6 +85,7 @@ struct shard_memory {
     size_t disk;         /* and what is there: no memory */
     size_t node_own;     /* of all these what lies in node memory */
     size_t node;         /* what the node has once, beside these */
+    size_t hook;         /* what a communication hook keeps */
 };
 
 /* What shard_create takes on rank.  Local, pure. */
@@ -115,6 +119,10 @@ void shard_refresh(struct shard *s);
 void shard_begin_step(struct shard *s);
 void shard_begin_micro(struct shard *s, bool last);
 
+/* Behind the step's last micro-step: what a communication hook sums, which units do not.
+ * Collective on the shard's comm. */
+void shard_sum_by_hook(struct shard *s, int64_t step);
+
 /* Norm of the summed gradient over all ranks: squares in fp64 by blocks of 1,024 elements of a
  * tensor, block sums added as 128-bit integers, so the bits depend on nothing but the gradient.
  * *finite false: the gradient holds NaN or infinity.  Where row->averages it is the rank's own
@@ -140,7 +148,13 @@ struct shard_part {
     int64_t begin, end; /* elements of the tensor */
     float *values;      /* of element begin */
 };
-enum shard_array { SHARD_MASTER, SHARD_GRAD, SHARD_STATE }; /* SHARD_STATE + i: state i */
+enum shard_array {
+    SHARD_MASTER,
+    SHARD_GRAD,
+    SHARD_STATE,                                       /* + i: state i */
+    SHARD_HOOK_ERROR = SHARD_STATE + OPTIM_MAX_STATES, /* PowerSGD's, of a row, and Q */
+    SHARD_HOOK_Q
+};
 
 /* The part of row that this rank owns: each element of a model has one owner among s->comm.  A
  * frozen row has no part in gradient and states.

@@ -76,6 +76,11 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     }
     flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), elem, &out->gathered,
                  &out->unit_grads);
+    if (conf->power_sgd.on) {
+        struct power_sgd_sizes h;
+        power_sgd_measure(p, m, &conf->power_sgd, &h);
+        out->hook = (size_t)(h.error + h.q + h.p) * sizeof(float);
+    }
     if (conf->node_memory)
         place_in_node(p, conf, out);
 }
@@ -85,7 +90,8 @@ size_t shard_bytes(const struct plan *p, const struct model *m, const struct sha
 {
     struct shard_memory z;
     shard_measure(p, m, conf, rank, &z);
-    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch + z.swap;
+    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch + z.swap +
+           z.hook;
 }
 
 void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,
@@ -101,6 +107,11 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
         out->gathered = out->summed;
         out->sent = out->gathered + out->summed;
         return;
+    }
+    if (conf->power_sgd.on) {
+        struct power_sgd_sizes h;
+        power_sgd_measure(p, m, &conf->power_sgd, &h);
+        n = (double)(h.q + h.p); /* once it has begun */
     }
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
     (void)m;

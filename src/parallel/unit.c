@@ -251,7 +251,7 @@ static void unit_after_backward(void *self, struct pass *p)
     struct shard_unit *x = self;
     struct shard *s = x->shard;
     if (!p->dry)
-        flow_after_backward(&s->flow, index_of(x), s->flow.forms || s->last);
+        flow_after_backward(&s->flow, index_of(x), s->flow.forms || (s->last && !s->power_sgd));
 }
 
 const struct hooks unit_hooks = {

@@ -45,7 +45,12 @@ struct strategy_conf {
     int64_t local_sgd_steps;                 /* 0: sums at every step */
     int node_memory;                         /* enum node_memory */
     int unshard_copies;                      /* enum unshard_copies */
+    int comm_hook;                           /* enum comm_hook */
+    int64_t power_sgd_rank, power_sgd_start;
+    double power_sgd_rate;
+    bool power_sgd_feedback, power_sgd_warm;
 };
+enum comm_hook { HOOK_NO, HOOK_POWER_SGD };
 
 struct eval_conf {
     int64_t every_steps; /* 0: only at the end */

@@ -348,30 +348,6 @@ static int diverged(struct engine *e, const struct window *w, double loss)
          (long long)w->step, loss);
 }
 
-/* Every so many steps, and behind the last. */
-static bool is_average_due(const struct engine *e, int64_t step)
-{
-    int64_t every = e->run->shard.average_every;
-    return e->run->strategy.policy->averages &&
-           (step % every == 0 || step == e->run->batching.total_steps);
-}
-
-static void average_weights(struct engine *e, int64_t step)
-{
-    shard_average_weights(e->shard);
-    shard_refresh(e->shard);
-    e->averaged = step;
-}
-
-void engine_settle(struct engine *e)
-{
-    if (!e->run->strategy.policy->averages)
-        return;
-    if (e->averaged != e->step)
-        average_weights(e, e->step);
-    shard_average_states(e->shard);
-}
-
 /* A step whose gradient or loss is not finite.  In fp16 the scale may be to blame. */
 static int overflowed(struct engine *e, const struct window *w, double loss)
 {
@@ -419,6 +395,7 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
     double scale = scale_now(e);
     bool finite;
     trace_begin(e->trace, TRACE_COMPUTE, "gradient norm", NULL);
+    shard_sum_by_hook(e->shard, w->step);
     double norm = shard_grad_norm(e->shard, &finite), sum = e->loss_sum;
     trace_end(e->trace, TRACE_COMPUTE);
     comm_sum_f64(e->run->comm, &sum, 1);
@@ -438,8 +415,7 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
             TRY(loss_scale_update(&e->scale, &c->strategy.scale, false));
     }
     count_step(e, w);
-    if (is_average_due(e, w->step))
-        average_weights(e, w->step);
+    engine_average(e);
     return ERR_OK;
 }
 

@@ -81,8 +81,13 @@ int engine_step(struct engine *e, const struct window *w, struct step_report *ou
 /* Go on with a checkpoint's loss scale; a fixed one stays what the job says.  Local. */
 void engine_take_scale(struct engine *e, const struct loss_scale *scale);
 
-/* Where ranks step alone: make weights and moments the same on all of them, for a checkpoint, which
- * holds what the run goes on with.  Collective on run->comm. */
+/* Where ranks step alone, and the step is one of those that end with an average: the weights'.
+ * Collective on run->comm. */
+void engine_average(struct engine *e);
+
+/* Before a checkpoint, which holds what the run goes on with: where ranks step alone, make weights
+ * and moments the same on all of them; where a communication hook keeps errors, share them out
+ * evenly.  Collective on run->comm. */
 void engine_settle(struct engine *e);
 
 /* Loss on the evaluation samples, at most n_batches micro-batches of all ranks (0: all).

@@ -83,7 +83,7 @@ static int move_old(const char *dir, struct arena *a)
 static int check_room(const struct run *r)
 {
     int n;
-    const struct ckpt_array *arrays = run_arrays(r, &n);
+    const struct ckpt_array *arrays = run_arrays(r, &n, NULL);
     struct statvfs fs;
     const char *dir = r->conf.main.output_dir;
     if (statvfs(dir, &fs) != 0)

@@ -53,15 +53,15 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
     struct arena *a = arena_create();
     struct run view = *r; /* its arrays live as long as this save */
     view.arena = a;
-    int n_arrays, array, row;
-    struct ckpt_array *arrays = run_arrays(&view, &n_arrays);
+    int n_arrays;
+    struct run_place *place;
+    struct ckpt_array *arrays = run_arrays(&view, &n_arrays, &place);
     struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)n_arrays);
     int n_pieces = 0;
     /* replicas hold the same: the first of them writes */
     bool writes = !e->replicas || e->replicas->rank == 0;
     for (int i = 0; i < n_arrays && writes; i++) {
-        run_array_place(r, i, &array, &row);
-        struct shard_part p = shard_own_part(e->shard, array, row);
+        struct shard_part p = shard_own_part(e->shard, place[i].array, place[i].row);
         if (p.begin < p.end)
             pieces[n_pieces++] =
                 (struct ckpt_piece){.array = i, .begin = p.begin, .end = p.end, .values = p.values};
@@ -86,16 +86,20 @@ int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
 static int load_arrays(struct engine *e, const struct ckpt *k, bool weights_only)
 {
     const struct run *r = e->run;
-    int n, array, row;
-    const struct ckpt_array *arrays = run_arrays(r, &n);
+    int n;
+    struct run_place *place;
+    const struct ckpt_array *arrays = run_arrays(r, &n, &place);
     for (int i = 0; i < (weights_only ? r->model->table.n_rows : n); i++) {
         int at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
+        if (at < 0 && run_array_optional(&place[i]))
+            continue;
         REQUIRE(at >= 0);
-        run_array_place(r, i, &array, &row);
-        struct shard_part p = shard_held_part(e->shard, array, row);
+        struct shard_part p = shard_held_part(e->shard, place[i].array, place[i].row);
         if (p.begin < p.end)
             TRY(ckpt_read(k, at, p.begin, p.end, p.values));
     }
+    if (e->shard->power_sgd)
+        power_sgd_loaded(e->shard->power_sgd);
     return ERR_OK;
 }
 

@@ -32,6 +32,7 @@ static const char *const precision_words[] = {"no", "bf16", "fp16", NULL};
 
 static const char *const node_words[] = {"auto", "true", "false", NULL};
 static const char *const copies_words[] = {"node", "rank", NULL};
+static const char *const hook_words[] = {"no", "power_sgd", NULL};
 
 static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, distributed_type, "auto", type_words,
@@ -87,6 +88,18 @@ static const struct opt strategy_opts[] = {
          "can"),
     ENUM(strategy_conf, unshard_copies, "node", copies_words,
          "in node memory, gathered weights are there once for all ranks of a node, or once a rank"),
+    ENUM(strategy_conf, comm_hook, "no", hook_words,
+         "DDP: power_sgd sums narrow products of matrices' gradients instead of them"),
+    I64_KEY("comm_state_option.matrix_approximation_rank", strategy_conf, power_sgd_rank, "1", 1,
+            65536, "power_sgd: width of these products"),
+    I64_KEY("comm_state_option.start_powersgd_iter", strategy_conf, power_sgd_start, "1000", 0,
+            1e15, "power_sgd: first steps that are summed as they are"),
+    F64_KEY("comm_state_option.min_compression_rate", strategy_conf, power_sgd_rate, "2", 0, 1e6,
+            "power_sgd: a matrix is left as it is where less would be saved"),
+    BOOL_KEY("comm_state_option.use_error_feedback", strategy_conf, power_sgd_feedback, "true",
+             "power_sgd: what was lost is added to the next gradient"),
+    BOOL_KEY("comm_state_option.warm_start", strategy_conf, power_sgd_warm, "true",
+             "power_sgd: begin from the last step's directions"),
     {.type = OPT_END},
 };
 

@@ -157,36 +157,62 @@ static int count_steps(struct run *r, int n_ranks)
     return ERR_OK;
 }
 
-struct ckpt_array *run_arrays(const struct run *r, int *n)
+struct array_list {
+    const struct run *run;
+    struct ckpt_array *array;
+    struct run_place *place;
+    int n;
+};
+
+static void add_array(struct array_list *l, const char *group, int array, int row)
 {
-    const struct tensor_table *t = &r->model->table;
-    const struct optim_ops *o = r->conf.optim_ops;
-    int n_groups = 1 + r->shard.n_states;
-    *n = 0;
-    struct ckpt_array *out = arena_alloc(r->arena, sizeof *out * (size_t)(n_groups * t->n_rows));
-    for (int g = 0; g < n_groups; g++) {
-        const char *group =
-            g == 0 ? "model" : arena_printf(r->arena, "optim/%s", o->state_names[g - 1]);
-        for (int i = 0; i < t->n_rows; i++) {
-            const struct tensor_row *row = &t->rows[i];
-            if (g > 0 && row->flags & TENSOR_FROZEN)
-                continue;
-            out[(*n)++] = (struct ckpt_array){.group = group,
-                                              .name = row->name,
-                                              .shape = row->shape,
-                                              .dtype = DTYPE_F32,
-                                              .layout = row->layout,
-                                              .alias = row->alias};
-        }
+    const struct tensor_row *t = &l->run->model->table.rows[row];
+    struct ckpt_array x = {.group = group,
+                           .name = t->name,
+                           .shape = t->shape,
+                           .dtype = DTYPE_F32,
+                           .layout = t->layout,
+                           .alias = t->alias};
+    int64_t r;
+    if (array >= SHARD_HOOK_ERROR &&
+        !power_sgd_compresses(l->run->model, &l->run->shard.power_sgd, row, &r))
+        return;
+    if (array == SHARD_HOOK_Q) {
+        x.shape = shape_make(2, r, t->shape.dim[1]);
+        x.layout = "plain";
     }
-    return out;
+    l->place[l->n] = (struct run_place){array, row};
+    l->array[l->n++] = x;
 }
 
-void run_array_place(const struct run *r, int i, int *array, int *row)
+struct ckpt_array *run_arrays(const struct run *r, int *n, struct run_place **place)
 {
-    int n_rows = r->model->table.n_rows, n = r->plan->n_trained, at = i - n_rows;
-    *array = at < 0 ? SHARD_MASTER : SHARD_STATE + at / n;
-    *row = at < 0 ? i : r->plan->trained[at % n];
+    const struct plan *p = r->plan;
+    const struct power_sgd_conf *hook = &r->shard.power_sgd;
+    size_t most = (size_t)(p->n_rows * (r->shard.n_states + 3) + 1);
+    struct array_list l = {.run = r,
+                           .array = arena_alloc(r->arena, sizeof *l.array * most),
+                           .place = arena_alloc(r->arena, sizeof *l.place * most)};
+    for (int i = 0; i < p->n_rows; i++)
+        add_array(&l, "model", SHARD_MASTER, i);
+    for (int k = 0; k < r->shard.n_states; k++) {
+        const char *group = arena_printf(r->arena, "optim/%s", r->conf.optim_ops->state_names[k]);
+        for (int i = 0; i < p->n_trained; i++)
+            add_array(&l, group, SHARD_STATE + k, p->trained[i]);
+    }
+    for (int i = 0; hook->on && hook->use_error_feedback && i < p->n_trained; i++)
+        add_array(&l, "power_sgd/error", SHARD_HOOK_ERROR, p->trained[i]);
+    for (int i = 0; hook->on && hook->warm_start && i < p->n_trained; i++)
+        add_array(&l, "power_sgd/q", SHARD_HOOK_Q, p->trained[i]);
+    *n = l.n;
+    if (place)
+        *place = l.place;
+    return l.array;
+}
+
+bool run_array_optional(const struct run_place *at)
+{
+    return at->array >= SHARD_HOOK_ERROR;
 }
 
 /* The checkpoint must be of this very model, and hold what this optimizer needs. */
@@ -200,10 +226,16 @@ static int match_checkpoint(struct run *r)
              "%s holds weights only, there is nothing to go on with: begin with them by "
              "model.init_from, in another job.output_dir",
              ckpt_dir(r->from));
-    int n, n_group = r->model->table.n_rows;
-    const struct ckpt_array *arrays = run_arrays(r, &n);
-    for (int i = 0; i < n; i += n_group, n_group = r->plan->n_trained)
-        TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_group));
+    int n, n_group;
+    struct run_place *place;
+    const struct ckpt_array *arrays = run_arrays(r, &n, &place);
+    for (int i = 0; i < n; i += n_group) {
+        for (n_group = 1; i + n_group < n && place[i + n_group].array == place[i].array;)
+            n_group++;
+        bool there = ckpt_array_find(r->from, arrays[i].group, arrays[i].name) >= 0;
+        if (there || !run_array_optional(&place[i]))
+            TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_group));
+    }
     if (r->purpose == RUN_TRAIN && r->resume.index > r->batching.n_samples)
         FAIL(ERR_DATA,
              "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "
@@ -242,6 +274,18 @@ void run_share_node(const struct run *r, int fewest, int most, struct shard_conf
         r->purpose == RUN_TRAIN && most > 1 && r->conf.strategy.node_memory != NODE_MEMORY_FALSE;
 }
 
+static struct power_sgd_conf power_sgd_of(const struct run *r)
+{
+    const struct strategy_conf *c = &r->conf.strategy;
+    return (struct power_sgd_conf){.on = c->comm_hook == HOOK_POWER_SGD && r->strategy.n_ranks > 1,
+                                   .matrix_approximation_rank = c->power_sgd_rank,
+                                   .start_iter = c->power_sgd_start,
+                                   .min_compression_rate = c->power_sgd_rate,
+                                   .use_error_feedback = c->power_sgd_feedback,
+                                   .warm_start = c->power_sgd_warm,
+                                   .seed = (uint64_t)r->conf.model.seed};
+}
+
 int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int plan_ranks,
               struct ckpt *from, struct arena *a, struct run *r)
 {
@@ -264,6 +308,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
                                        .offload = r->strategy.offload,
                                        .n_states = r->conf.optim_ops->n_states(r->conf.optim_own),
                                        .average_every = r->conf.strategy.local_sgd_steps,
+                                       .power_sgd = power_sgd_of(r),
                                        .sync_each_batch = r->conf.strategy.sync_each_batch &&
                                                           r->batching.accumulation > 1};
     r->shard.overlap = r->strategy.overlap;

@@ -62,12 +62,18 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
               struct ckpt *from, struct arena *a, struct run *out);
 void run_clear(struct run *r);
 
-/* The arrays of a full checkpoint in their order: all tensors of the model, then each optimizer
- * state of those that are trained.  Local. */
-struct ckpt_array *run_arrays(const struct run *r, int *n);
+/* Where an array of a checkpoint lies: the shard's array (enum shard_array) and the row. */
+struct run_place {
+    int array, row;
+};
 
-/* Where array i of them lies: the shard's array (enum shard_array) and the row.  Local. */
-void run_array_place(const struct run *r, int i, int *array, int *row);
+/* The arrays of a full checkpoint in their order: all tensors of the model, then each optimizer
+ * state of those that are trained, then what a communication hook keeps.  place: by array, or NULL.
+ * Local. */
+struct ckpt_array *run_arrays(const struct run *r, int *n, struct run_place **place);
+
+/* Whether a checkpoint may lack the array: a hook's state begins anew.  Local. */
+bool run_array_optional(const struct run_place *at);
 
 /* Bytes that training takes on one rank: model state and activations.  Local. */
 size_t run_bytes(const struct run *r, const struct plan_memory *m);

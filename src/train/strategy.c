@@ -78,6 +78,22 @@ static int use_no_sync(const struct run_conf *c, struct arena *a, struct strateg
     return ERR_OK;
 }
 
+/* A hook takes the place of DDP's one sum a step. */
+static int check_hook(const struct run_conf *c, const struct strategy *s)
+{
+    const struct strategy_conf *k = &c->strategy;
+    const char *why = NULL;
+    if (k->comm_hook == HOOK_NO)
+        return ERR_OK;
+    if (s->policy->shard_optim || s->plugin || s->policy->averages)
+        why = "goes with DDP (MULTI_CPU) alone";
+    else if (k->sync_each_batch)
+        why = "does not go with sync_each_batch: it sums once a step";
+    else if (k->mixed_precision == PRECISION_FP16)
+        why = "does not go with fp16: an overflow would stay in the error that it feeds back";
+    return why ? job_error(c->job, "strategy", NULL, "comm_hook", "%s", why) : ERR_OK;
+}
+
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out)
 {
@@ -87,12 +103,14 @@ int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct
     if (!p && c->strategy.distributed_type == TYPE_MULTI_CPU)
         out->policy = policy_find("MULTI_CPU");
     if (c->strategy.local_sgd_steps > 0 && n_ranks > 1)
-        return use_local_sgd(c, p, out);
+        TRY(use_local_sgd(c, p, out));
     if (!p)
-        return ERR_OK;
+        return check_hook(c, out);
     out->plugin = p->name ? p->name : "";
     TRY(p->type->use(c, p, node_size > 0 ? node_size : n_ranks, a, out));
-    return c->strategy.no_sync ? use_no_sync(c, a, out) : ERR_OK;
+    if (c->strategy.no_sync)
+        TRY(use_no_sync(c, a, out));
+    return check_hook(c, out);
 }
 
 static int check_ignored(const struct run_conf *c, const struct model *m, const struct strategy *s)
@@ -169,6 +187,8 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
                     s->policy->name);
     if (c->strategy.local_sgd_steps > 0 && s->n_ranks == 1)
         text_printf(out, "note: [strategy] local_sgd_steps has no effect on one rank\n");
+    if (c->strategy.comm_hook != HOOK_NO && s->n_ranks == 1)
+        text_printf(out, "note: [strategy] comm_hook has no effect on one rank\n");
     note_unused(c->job, "data", c->data.name, c->eval_data.name, out);
     note_unused(c->job, "optimizer", c->optim_name, NULL, out);
     note_unused(c->job, "scheduler", c->schedule_name, NULL, out);

@@ -178,15 +178,39 @@ static void test_saving(struct comm *c)
             for (int u = 0; u < p->n_units; u++)
                 CHECK(p->unit[u].cut[1] * c->size - p->unit[u].n_elem <= BLOCK_ELEMS * c->size);
             int count;
-            const struct ckpt_array *arrays = run_arrays(&t.run, &count);
+            struct run_place *place;
+            const struct ckpt_array *arrays = run_arrays(&t.run, &count, &place);
             n_arrays = p->n_rows + 2 * p->n_trained;
             CHECK(count == n_arrays);
             for (int k = 0; k < count; k++) {
-                int array, row;
-                run_array_place(&t.run, k, &array, &row);
-                CHECK_STR(arrays[k].name, t.run.model->table.rows[row].name);
-                CHECK(array == SHARD_MASTER || strstr(arrays[k].group, "optim/exp_avg"));
+                CHECK_STR(arrays[k].name, t.run.model->table.rows[place[k].row].name);
+                CHECK(place[k].array == SHARD_MASTER || strstr(arrays[k].group, "optim/exp_avg"));
             }
+            train_close(&t);
+        }
+}
+
+/* One row, one place, one gradient and one array for what the head and the embedding share. */
+static void test_tied(struct comm *c)
+{
+    static const char *const strategies[] = {"", "distributed_type = FSDP\n"};
+    TEST ("a tied matrix is stored and summed once, and keeps its other name")
+        for (int i = 0; i < 2; i++) {
+            struct train_run t;
+            const struct text_of_job j = {"SGD", strategies[i], ""};
+            open_job(&t, c, &j);
+            const struct tensor_table *table = &t.run.model->table;
+            int row = tensor_find(table, "wte.weight"), n, n_times = 0;
+            CHECK(row >= 0 && tensor_find(table, "lm_head.weight") == row);
+            CHECK_STR(table->rows[row].alias, "lm_head.weight");
+            const struct ckpt_array *arrays = run_arrays(&t.run, &n, NULL);
+            for (int k = 0; k < n; k++)
+                n_times += arrays[k].alias && strcmp(arrays[k].alias, "lm_head.weight") == 0;
+            CHECK(n_times == 1 && n == table->n_rows);
+            struct shard_traffic x;
+            shard_count_traffic(t.run.plan, t.run.model, &t.run.shard, 1, 1, &x);
+            CHECK_NEAR(x.summed, (double)t.run.plan->n_elem * 4 * (c->size - 1) / c->size, 1e-6);
+            CHECK(t.run.plan->n_params == tensor_table_elems(table));
             train_close(&t);
         }
 }
@@ -200,6 +224,7 @@ int main(void)
     test_steps(c);
     test_updates(c);
     test_saving(c);
+    test_tied(c);
     int rc = check_done();
     comm_close(&c);
     return rc;

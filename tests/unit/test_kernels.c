@@ -315,6 +315,39 @@ static void filling(struct stream *s)
     free(want), free(got);
 }
 
+/* Orthonormal, and spanning what they did; one that has nothing of its own is 0. */
+static void orthonormal(struct stream *s)
+{
+    enum { N = 37, R = 5 };
+    for (int columns = 0; columns < 2; columns++) {
+        int64_t step = columns ? R : 1, next = columns ? 1 : N;
+        float *v = noise_array(N * R), *was = copy_array(v, N * R);
+        for (int64_t i = 0; i < N; i++) /* the fourth is made of the second and third */
+            v[i * step + 3 * next] = 2 * v[i * step + next] - v[i * step + 2 * next];
+        s->k->orthonormalize(s, v, N, R, step, next);
+        for (int64_t a = 0; a < R; a++)
+            for (int64_t b = 0; b <= a; b++) {
+                double dot = 0;
+                for (int64_t i = 0; i < N; i++)
+                    dot += (double)v[i * step + a * next] * v[i * step + b * next];
+                CHECK_NEAR(dot, a == b && a != 3, 1e-6);
+            }
+        double left = 0; /* of the fifth behind its parts along the others */
+        for (int64_t i = 0; i < N; i++) {
+            double x = was[i * step + 4 * next];
+            for (int64_t b = 0; b < R; b++) {
+                double dot = 0;
+                for (int64_t j = 0; j < N; j++)
+                    dot += (double)was[j * step + 4 * next] * v[j * step + b * next];
+                x -= dot * v[i * step + b * next];
+            }
+            left = fmax(left, fabs(x));
+        }
+        CHECK_NEAR(left, 0, 1e-5);
+        free(v), free(was);
+    }
+}
+
 /* Cut off the first `shift` elements: the others must not notice. */
 static void shifts(struct stream *s)
 {
@@ -508,6 +541,7 @@ int main(void)
     on_every_device("sums", sums);
     on_every_device("casts", casts);
     on_every_device("copies of the new parameters", copies);
+    on_every_device("orthonormal vectors", orthonormal);
     on_every_device("fill", filling);
     on_every_device("shifted ranges", shifts);
     return check_done();

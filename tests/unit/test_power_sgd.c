@@ -1,0 +1,186 @@
+/* PowerSGD: with all directions it is the sum; with a few, what is lost is in the errors; a resume
+ * has the bits of the run that saved.
+ * RUN: -n 2
+ * RUN: -n 3 */
+#include "train_run.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "train/save.h"
+
+enum { N_STEPS = 6 };
+
+static const char job_text[] =
+    "[job]\nmax_steps = 6\noutput_dir = %s\n"
+    "[model]\ntype = gpt2\nn_layer = 2\nn_head = 2\nn_embd = 32\nblock_size = 16\n"
+    "[data]\ntype = text\npath = jobs/data/pride_and_prejudice.txt\nbatch_size = 4\n"
+    "[optimizer]\ntype = AdamW\nlr = 1e-2\n"
+    "[strategy]\ngradient_clipping = 1\n%s";
+
+#define OPTION "comm_state_option."
+#define FEW                                                                                        \
+    "comm_hook = power_sgd\n" OPTION "matrix_approximation_rank = 2\n" OPTION                      \
+    "start_powersgd_iter = 1\n"
+static const char plain[] = "distributed_type = MULTI_CPU\n", few[] = FEW;
+static const char all[] =
+    "comm_hook = power_sgd\n" OPTION "matrix_approximation_rank = 65536\n" OPTION
+    "start_powersgd_iter = 0\n" OPTION "min_compression_rate = 0\n";
+
+static void open_run(struct train_run *t, struct comm *c, const char *folder, const char *keys,
+                     struct ckpt *from)
+{
+    char ini[2048];
+    snprintf(ini, sizeof ini, job_text, folder, keys);
+    train_open(t, c, ini, from);
+}
+
+static uint64_t hash_array(const struct train_run *t, int array)
+{
+    uint64_t h = 0;
+    for (int r = 0; r < t->run.plan->n_rows; r++) {
+        struct shard_part p = shard_held_part(t->engine->shard, array, r);
+        h = hash64(p.values, (size_t)(p.end - p.begin) * sizeof(float), h);
+    }
+    return h;
+}
+
+static bool same_on_all(const struct train_run *t, int array)
+{
+    int64_t h = (int64_t)(hash_array(t, array) >> 1), most[2] = {h, -h};
+    t->run.comm->ops->max_i64(t->run.comm, most, 2);
+    return most[0] == -most[1];
+}
+
+static void test_full_rank(struct comm *c, const char *folder)
+{
+    struct train_run a, b;
+    TEST ("with as many directions as a matrix has it is the sum") {
+        open_run(&a, c, folder, plain, NULL);
+        open_run(&b, c, folder, all, NULL);
+        for (int i = 0; i < N_STEPS; i++) {
+            struct step_report x = train_step(&a), y = train_step(&b);
+            CHECK_NEAR(y.loss, x.loss, 1e-5 * x.loss);
+            CHECK_NEAR(y.grad_norm, x.grad_norm, 1e-4 * x.grad_norm);
+            CHECK(same_on_all(&b, SHARD_MASTER));
+        }
+        train_close(&a);
+        train_close(&b);
+    }
+}
+
+/* Largest part of the gradient that is in neither sum nor errors, as a share of the largest. */
+static double lost(const struct train_run *sum, const struct train_run *power)
+{
+    double worst = 0, most = 0;
+    for (int r = 0; r < sum->run.plan->n_rows; r++) {
+        struct shard_part g = shard_held_part(sum->engine->shard, SHARD_GRAD, r);
+        struct shard_part h = shard_held_part(power->engine->shard, SHARD_GRAD, r);
+        struct shard_part e = shard_held_part(power->engine->shard, SHARD_HOOK_ERROR, r);
+        for (int64_t i = 0; i < g.end; i++) {
+            double missing = e.values ? e.values[i] : 0;
+            worst = fmax(worst, fabs(g.values[i] - h.values[i] - missing));
+            most = fmax(most, fabs((double)g.values[i]));
+        }
+    }
+    return worst / most;
+}
+
+static void test_feedback(struct comm *c, const char *folder)
+{
+    struct train_run a, b;
+    TEST ("with two directions: less is sent, what is lost is kept, and the loss falls") {
+        struct shard_traffic x, y;
+        open_run(&a, c, folder, plain, NULL);
+        open_run(&b, c, folder, few, NULL);
+        double first = train_step(&a).loss;
+        CHECK(train_step(&b).loss == first); /* step 1 is summed as it is */
+        CHECK(hash_array(&a, SHARD_MASTER) == hash_array(&b, SHARD_MASTER));
+        train_step(&a);
+        train_step(&b);
+        CHECK(!same_on_all(&b, SHARD_HOOK_ERROR) && same_on_all(&b, SHARD_MASTER));
+        engine_settle(b.engine);
+        CHECK(same_on_all(&b, SHARD_HOOK_ERROR));
+        CHECK_NEAR(lost(&a, &b), 0, 1e-5);
+        for (int i = 2; i < N_STEPS - 1; i++)
+            train_step(&b);
+        CHECK(train_step(&b).loss < 0.97 * first);
+        shard_count_traffic(a.run.plan, a.run.model, &a.run.shard, 1, 1, &x);
+        shard_count_traffic(b.run.plan, b.run.model, &b.run.shard, 1, 1, &y);
+        CHECK(y.sent < 0.4 * x.sent);
+        train_close(&a);
+        train_close(&b);
+    }
+}
+
+static void test_resume(struct comm *c, const char *folder)
+{
+    struct train_run straight, rest;
+    TEST ("a resume goes on with the bits of the run that saved") {
+        struct arena *a = arena_create();
+        const char *dir;
+        struct ckpt *k;
+        open_run(&straight, c, folder, few, NULL);
+        for (int i = 0; i < 3; i++)
+            train_step(&straight);
+        engine_settle(straight.engine);
+        train_must(save_checkpoint(straight.engine, "", "test-run", 0));
+        c->ops->barrier(c);
+        train_must(ckpt_find(folder, a, &dir));
+        train_must(ckpt_open(dir, &k));
+        open_run(&rest, c, folder, few, k);
+        for (int i = 3; i < N_STEPS; i++)
+            CHECK(train_step(&straight).loss == train_step(&rest).loss);
+        CHECK(hash_array(&straight, SHARD_MASTER) == hash_array(&rest, SHARD_MASTER));
+        CHECK(hash_array(&straight, SHARD_HOOK_ERROR) == hash_array(&rest, SHARD_HOOK_ERROR));
+        CHECK(hash_array(&straight, SHARD_HOOK_Q) == hash_array(&rest, SHARD_HOOK_Q));
+        train_close(&rest);
+        train_close(&straight);
+        /* without the hook, from the same checkpoint */
+        train_must(ckpt_open(dir, &k));
+        open_run(&rest, c, folder, plain, k);
+        CHECK(rest.engine->step == 3 && train_step(&rest).loss > 0);
+        train_close(&rest);
+        arena_destroy(&a);
+    }
+}
+
+static void refused(struct comm *c, const char *keys, const char *want)
+{
+    char ini[2048];
+    struct arena *a = arena_create();
+    struct job *j;
+    struct run run;
+    const struct section_kind *const *kinds = run_kinds(a);
+    snprintf(ini, sizeof ini, job_text, "x", keys);
+    train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
+    train_must(job_check(j, kinds));
+    int rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, &run);
+    check_that(rc == ERR_USAGE && strstr(err_text(), want), __FILE__, __LINE__,
+               "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
+    run_clear(&run);
+    arena_destroy(&a);
+}
+
+int main(void)
+{
+    struct comm *c;
+    char folder[256];
+    train_must(comm_open_world(&c));
+    check_rank = c->rank;
+    train_folder(c, folder, sizeof folder);
+    test_full_rank(c, folder);
+    test_feedback(c, folder);
+    test_resume(c, folder);
+    TEST ("what does not go with it is refused") {
+        refused(c, FEW "distributed_type = FSDP\n", "comm_hook = power_sgd: goes with DDP");
+        refused(c, FEW "local_sgd_steps = 2\n", "comm_hook = power_sgd: goes with DDP");
+        refused(c, FEW "sync_each_batch = true\n", "does not go with sync_each_batch");
+        refused(c, FEW "mixed_precision = fp16\n", "does not go with fp16");
+    }
+    c->ops->barrier(c);
+    if (c->rank == 0)
+        file_remove_tree(folder);
+    int rc = check_done();
+    comm_close(&c);
+    return rc;
+}
