@@ -22,15 +22,15 @@ static void open_job(struct train_run *t, struct comm *c, const struct text_of_j
     train_open(t, c, ini, NULL);
 }
 
-/* The error that a job with these groups is refused with. */
-static void refused(struct comm *c, const char *groups, const char *want)
+/* The error that a job with this strategy and these groups is refused with. */
+static void refused_job(struct comm *c, const char *strategy, const char *groups, const char *want)
 {
     char ini[2048];
     struct arena *a = arena_create();
     struct job *j;
     struct run run;
     const struct section_kind *const *kinds = run_kinds(a);
-    snprintf(ini, sizeof ini, job_text, "AdamW", "", groups);
+    snprintf(ini, sizeof ini, job_text, "AdamW", strategy, groups);
     train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
     train_must(job_check(j, kinds));
     int rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, &run);
@@ -38,6 +38,16 @@ static void refused(struct comm *c, const char *groups, const char *want)
                "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
     run_clear(&run);
     arena_destroy(&a);
+}
+
+static void refused(struct comm *c, const char *groups, const char *want)
+{
+    refused_job(c, "", groups, want);
+}
+
+static void refused_strategy(struct comm *c, const char *strategy, const char *want)
+{
+    refused_job(c, strategy, "", want);
 }
 
 static void test_refusals(struct comm *c)
@@ -190,6 +200,45 @@ static void test_saving(struct comm *c)
         }
 }
 
+#define IGNORED(pattern)                                                                           \
+    "distributed_type = FSDP\n[plugin.f]\ntype = fsdp\nfsdp_ignored_modules = " pattern "\n"
+
+static bool is_whole(const struct plan *p, const struct tensor_table *t, const char *name)
+{
+    return p->unit[p->place[tensor_find(t, name)].unit].persists;
+}
+
+static void test_ignored(struct comm *c)
+{
+    TEST ("modules that FSDP ignores stay whole, and are gathered once a step") {
+        struct train_run all, some;
+        struct shard_traffic x, y;
+        const struct text_of_job j = {"SGD", "distributed_type = FSDP\n", ""};
+        const struct text_of_job k = {"SGD", IGNORED("h[.]0[.]mlp|wpe|.*[.]c_proj"), ""};
+        open_job(&all, c, &j);
+        open_job(&some, c, &k);
+        const struct tensor_table *t = &some.run.model->table;
+        const struct plan *p = some.run.plan;
+        CHECK(is_whole(p, t, "h.0.mlp.c_fc.weight") && is_whole(p, t, "h.0.mlp.c_fc.bias"));
+        CHECK(is_whole(p, t, "h.1.attn.c_proj.weight") && is_whole(p, t, "wpe.weight"));
+        CHECK(!is_whole(p, t, "h.1.mlp.c_fc.weight") && !is_whole(p, t, "wte.weight"));
+        CHECK(!is_whole(all.run.plan, t, "wpe.weight"));
+        shard_count_traffic(all.run.plan, all.run.model, &all.run.shard, 1, 1, &x);
+        shard_count_traffic(p, some.run.model, &some.run.shard, 1, 1, &y);
+        CHECK(y.summed == x.summed && (c->size == 1 || y.gathered < 0.9 * x.gathered));
+        train_step(&some);
+        CHECK(some.engine->shard->weight[tensor_find(t, "wpe.weight")] != NULL);
+        CHECK(some.engine->shard->weight[tensor_find(t, "h.1.mlp.c_fc.weight")] == NULL);
+        train_close(&some);
+        train_close(&all);
+    }
+    TEST ("patterns of no module are refused") {
+        refused_strategy(c, IGNORED("h[.]7"), "fsdp_ignored_modules = h[.]7: is the path of no");
+        refused_strategy(c, IGNORED("h.0.ml"), "is the path of no module");
+        refused_strategy(c, IGNORED("(h"), "is no extended regular expression");
+    }
+}
+
 /* One row, one place, one gradient and one array for what the head and the embedding share. */
 static void test_tied(struct comm *c)
 {
@@ -225,6 +274,7 @@ int main(void)
     test_updates(c);
     test_saving(c);
     test_tied(c);
+    test_ignored(c);
     int rc = check_done();
     comm_close(&c);
     return rc;
