@@ -111,7 +111,8 @@ int init_load(struct engine *e)
 void init_describe(const struct run *r, struct text *out)
 {
     const struct init *in = r->init;
-    int n_new = 0;
+    const struct tensor_table *t = &r->model->table;
+    int n_new = 0, n_adapters = 0;
     if (!in) {
         if (r->conf.model.init_from && r->from && r->purpose == RUN_TRAIN)
             text_printf(out, "init     model.init_from rests: the run goes on from %s\n",
@@ -120,13 +121,18 @@ void init_describe(const struct run *r, struct text *out)
     }
     text_printf(out, "init     %s (%s, names: %s)", in->source->path, in->source->ops->name,
                 in->weights.dialect);
-    for (int i = 0; i < r->model->table.n_rows; i++)
-        if (in->from[i] < 0)
-            text_printf(out, "%s%s", n_new++ ? ", " : "; random: ", r->model->table.rows[i].name);
-        else if (!shape_equal(&in->weights.rows[in->from[i]].x.shape,
-                              &r->model->table.rows[i].shape))
-            text_printf(out, "; %s: %lld rows of %lld", r->model->table.rows[i].name,
+    for (int i = 0; i < t->n_rows; i++)
+        n_adapters += in->from[i] < 0 && (t->rows[i].flags & TENSOR_ADAPTER);
+    if (n_adapters > 0)
+        text_printf(out, "; %d adapters' tensors are new", n_adapters);
+    for (int i = 0; i < t->n_rows; i++)
+        if (in->from[i] < 0 && (t->rows[i].flags & TENSOR_ADAPTER))
+            continue;
+        else if (in->from[i] < 0)
+            text_printf(out, "%s%s", n_new++ ? ", " : "; random: ", t->rows[i].name);
+        else if (!shape_equal(&in->weights.rows[in->from[i]].x.shape, &t->rows[i].shape))
+            text_printf(out, "; %s: %lld rows of %lld", t->rows[i].name,
                         (long long)in->weights.rows[in->from[i]].x.shape.dim[0],
-                        (long long)r->model->table.rows[i].shape.dim[0]);
+                        (long long)t->rows[i].shape.dim[0]);
     text_printf(out, "\n");
 }
