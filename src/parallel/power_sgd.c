@@ -129,7 +129,7 @@ static void sum(struct power_sgd *w, float *x, int64_t n_elem)
     int64_t slice = (int64_t)(z.scratch / sizeof(float)) / c->size;
     for (int r = 0; r <= c->size; r++)
         w->cut[r] = n_elem * r / c->size;
-    c->ops->reduce_scatter(c, x, w->cut, slice, w->s->reduce_scratch);
+    c->ops->reduce_scatter(c, x, w->cut, slice, DTYPE_F32, w->s->reduce_scratch);
     c->ops->all_gather(c, x, w->cut, sizeof *x);
 }
 
@@ -203,7 +203,7 @@ static void sum_units(struct shard *s)
         if (x->frozen)
             continue;
         s->comm->ops->reduce_scatter(s->comm, g, x->cut, shard_slice_elems(&s->conf, s->comm->size),
-                                     s->reduce_scratch);
+                                     s->conf.reduce, s->reduce_scratch);
         s->comm->ops->all_gather(s->comm, g, x->cut, sizeof *g);
     }
 }

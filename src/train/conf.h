@@ -50,7 +50,7 @@ struct strategy_conf {
     double power_sgd_rate;
     bool power_sgd_feedback, power_sgd_warm;
 };
-enum comm_hook { HOOK_NO, HOOK_POWER_SGD };
+enum comm_hook { HOOK_NO, HOOK_FP16, HOOK_BF16, HOOK_POWER_SGD };
 
 struct eval_conf {
     int64_t every_steps; /* 0: only at the end */

@@ -16,6 +16,8 @@ enum dtype precision_reduce(const struct strategy_conf *c)
 {
     static const enum dtype sum[] = {
         [SUM_FP32] = DTYPE_F32, [SUM_BF16] = DTYPE_BF16, [SUM_FP16] = DTYPE_F16};
+    if (c->comm_hook == HOOK_FP16 || c->comm_hook == HOOK_BF16)
+        return c->comm_hook == HOOK_FP16 ? DTYPE_F16 : DTYPE_BF16;
     return sum[c->reduce_dtype];
 }
 

@@ -32,7 +32,7 @@ static const char *const precision_words[] = {"no", "bf16", "fp16", NULL};
 
 static const char *const node_words[] = {"auto", "true", "false", NULL};
 static const char *const copies_words[] = {"node", "rank", NULL};
-static const char *const hook_words[] = {"no", "power_sgd", NULL};
+static const char *const hook_words[] = {"no", "fp16", "bf16", "power_sgd", NULL};
 
 static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, distributed_type, "auto", type_words,
@@ -89,7 +89,8 @@ static const struct opt strategy_opts[] = {
     ENUM(strategy_conf, unshard_copies, "node", copies_words,
          "in node memory, gathered weights are there once for all ranks of a node, or once a rank"),
     ENUM(strategy_conf, comm_hook, "no", hook_words,
-         "DDP: power_sgd sums narrow products of matrices' gradients instead of them"),
+         "DDP: fp16 or bf16 is reduce_dtype by its name in torch; power_sgd sums narrow products "
+         "of matrices' gradients instead of them"),
     I64_KEY("comm_state_option.matrix_approximation_rank", strategy_conf, power_sgd_rank, "1", 1,
             65536, "power_sgd: width of these products"),
     I64_KEY("comm_state_option.start_powersgd_iter", strategy_conf, power_sgd_start, "1000", 0,

@@ -87,9 +87,12 @@ static int check_hook(const struct run_conf *c, const struct strategy *s)
         return ERR_OK;
     if (s->policy->shard_optim || s->plugin || s->policy->averages)
         why = "goes with DDP (MULTI_CPU) alone";
-    else if (k->sync_each_batch)
+    else if ((k->comm_hook == HOOK_FP16 && k->reduce_dtype == SUM_BF16) ||
+             (k->comm_hook == HOOK_BF16 && k->reduce_dtype == SUM_FP16))
+        why = "and reduce_dtype say different things; one of them is enough";
+    else if (k->comm_hook == HOOK_POWER_SGD && k->sync_each_batch)
         why = "does not go with sync_each_batch: it sums once a step";
-    else if (k->mixed_precision == PRECISION_FP16)
+    else if (k->comm_hook == HOOK_POWER_SGD && k->mixed_precision == PRECISION_FP16)
         why = "does not go with fp16: an overflow would stay in the error that it feeds back";
     return why ? job_error(c->job, "strategy", NULL, "comm_hook", "%s", why) : ERR_OK;
 }

@@ -144,6 +144,24 @@ static void test_resume(struct comm *c, const char *folder)
     }
 }
 
+static void test_compressed(struct comm *c, const char *folder)
+{
+    TEST ("comm_hook = bf16 and fp16 are reduce_dtype, and round")
+        for (int half = 0; half < 2; half++) {
+            static const char *const keys[][2] = {{"comm_hook = bf16\n", "reduce_dtype = bf16\n"},
+                                                  {"comm_hook = fp16\n", "reduce_dtype = fp16\n"}};
+            struct train_run a, b, exact;
+            open_run(&a, c, folder, keys[half][0], NULL);
+            open_run(&b, c, folder, keys[half][1], NULL);
+            open_run(&exact, c, folder, plain, NULL);
+            train_step(&a), train_step(&b), train_step(&exact);
+            CHECK(a.run.shard.reduce == (half ? DTYPE_F16 : DTYPE_BF16));
+            CHECK(hash_array(&a, SHARD_MASTER) == hash_array(&b, SHARD_MASTER));
+            CHECK(hash_array(&a, SHARD_MASTER) != hash_array(&exact, SHARD_MASTER));
+            train_close(&a), train_close(&b), train_close(&exact);
+        }
+}
+
 static void refused(struct comm *c, const char *keys, const char *want)
 {
     char ini[2048];
@@ -171,9 +189,11 @@ int main(void)
     test_full_rank(c, folder);
     test_feedback(c, folder);
     test_resume(c, folder);
+    test_compressed(c, folder);
     TEST ("what does not go with it is refused") {
         refused(c, FEW "distributed_type = FSDP\n", "comm_hook = power_sgd: goes with DDP");
         refused(c, FEW "local_sgd_steps = 2\n", "comm_hook = power_sgd: goes with DDP");
+        refused(c, "comm_hook = bf16\nreduce_dtype = fp16\n", "say different things");
         refused(c, FEW "sync_each_batch = true\n", "does not go with sync_each_batch");
         refused(c, FEW "mixed_precision = fp16\n", "does not go with fp16");
     }
