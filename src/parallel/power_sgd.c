@@ -15,11 +15,11 @@ struct power_sgd {
     const struct power_sgd_conf *conf;
     const struct kernels *k; /* fp32 */
     struct power_sgd_sizes size;
-    struct matrix *of; /* owned: by row */
-    float *error;      /* owned: ranks times what this one's gradients missed */
-    float *q, *p;      /* owned */
-    int64_t *cut;      /* owned: (ranks + 1) */
-    bool has_q;        /* of a step before */
+    struct matrix *of;      /* owned: by row */
+    float *error;           /* owned: ranks times what this one's gradients missed */
+    float *q, *p, *scratch; /* owned */
+    int64_t *cut;           /* owned: (ranks + 1) */
+    bool has_q;             /* of a step before */
 };
 
 bool power_sgd_compresses(const struct model *m, const struct power_sgd_conf *c, int row,
@@ -58,10 +58,17 @@ static void lay_out(const struct plan *p, const struct model *m, const struct po
     }
 }
 
-void power_sgd_measure(const struct plan *p, const struct model *m, const struct power_sgd_conf *c,
+static int64_t scratch_elems(const struct plan *p, const struct shard_conf *c)
+{
+    int64_t most = p->size * shard_slice_elems(c, p->size);
+    return p->n_train < most ? p->n_train : most;
+}
+
+void power_sgd_measure(const struct plan *p, const struct model *m, const struct shard_conf *c,
                        struct power_sgd_sizes *out)
 {
-    lay_out(p, m, c, NULL, out);
+    lay_out(p, m, &c->power_sgd, NULL, out);
+    out->scratch = scratch_elems(p, c);
 }
 
 static int take(struct power_sgd *w, int64_t n_elem, float **out)
@@ -83,6 +90,8 @@ static int fill_in(struct power_sgd *w)
     lay_out(s->plan, s->model, w->conf, w->of, &w->size);
     if (w->size.error)
         TRY(take(w, w->size.error, &w->error));
+    w->size.scratch = scratch_elems(s->plan, &s->conf);
+    TRY(take(w, w->size.scratch, &w->scratch));
     TRY(take(w, w->size.q, &w->q));
     return take(w, w->size.p, &w->p);
 }
@@ -110,6 +119,8 @@ void power_sgd_destroy(struct power_sgd **power)
     const struct memory_ops *mem = w->s->stream->dev->mem;
     if (w->error)
         mem->free(w->error, (size_t)w->size.error * sizeof *w->error);
+    if (w->scratch)
+        mem->free(w->scratch, (size_t)w->size.scratch * sizeof *w->scratch);
     if (w->q)
         mem->free(w->q, (size_t)w->size.q * sizeof *w->q);
     if (w->p)
@@ -124,12 +135,10 @@ void power_sgd_destroy(struct power_sgd **power)
 static void sum(struct power_sgd *w, float *x, int64_t n_elem)
 {
     struct comm *c = w->s->comm;
-    struct shard_memory z;
-    shard_measure(w->s->plan, w->s->model, &w->s->conf, c->rank, &z);
-    int64_t slice = (int64_t)(z.scratch / sizeof(float)) / c->size;
     for (int r = 0; r <= c->size; r++)
         w->cut[r] = n_elem * r / c->size;
-    c->ops->reduce_scatter(c, x, w->cut, slice, DTYPE_F32, w->s->reduce_scratch);
+    c->ops->reduce_scatter(c, x, w->cut, shard_slice_elems(&w->s->conf, c->size), DTYPE_F32,
+                           w->scratch);
     c->ops->all_gather(c, x, w->cut, sizeof *x);
 }
 
@@ -195,15 +204,16 @@ static void decompress(struct power_sgd *w, int row)
         w->k->add_scaled(s, w->error + at, n, g, -1.0f, 1, n);
 }
 
-static void sum_units(struct shard *s)
+static void sum_units(struct power_sgd *w)
 {
+    struct shard *s = w->s;
     for (int u = 0; u < s->plan->n_units; u++) {
         const struct plan_unit *x = &s->plan->unit[u];
         float *g = s->grad + x->begin;
         if (x->frozen)
             continue;
         s->comm->ops->reduce_scatter(s->comm, g, x->cut, shard_slice_elems(&s->conf, s->comm->size),
-                                     s->conf.reduce, s->reduce_scratch);
+                                     s->conf.reduce, w->scratch);
         s->comm->ops->all_gather(s->comm, g, x->cut, sizeof *g);
     }
 }
@@ -212,7 +222,7 @@ void power_sgd_sum(struct power_sgd *w, int64_t step)
 {
     const struct plan *p = w->s->plan;
     if (step <= w->conf->start_iter) {
-        sum_units(w->s);
+        sum_units(w);
         return;
     }
     for (int i = 0; i < p->n_trained; i++)

@@ -22,11 +22,14 @@ struct power_sgd_conf {
     uint64_t seed; /* of the first Q */
 };
 
-/* Elements of its arrays: (n_train) error, the Qs, the Ps with what is not compressed.  Local. */
+struct shard_conf;
+
+/* Elements of its arrays: (n_train) error, the Qs, the Ps with what is not compressed, and the
+ * scratch of sums.  Local. */
 struct power_sgd_sizes {
-    int64_t error, q, p;
+    int64_t error, q, p, scratch;
 };
-void power_sgd_measure(const struct plan *p, const struct model *m, const struct power_sgd_conf *c,
+void power_sgd_measure(const struct plan *p, const struct model *m, const struct shard_conf *c,
                        struct power_sgd_sizes *out);
 
 /* Whether the gradient of row is compressed; then *r is its rank.  Local. */

@@ -78,8 +78,8 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
                  &out->unit_grads);
     if (conf->power_sgd.on) {
         struct power_sgd_sizes h;
-        power_sgd_measure(p, m, &conf->power_sgd, &h);
-        out->hook = (size_t)(h.error + h.q + h.p) * sizeof(float);
+        power_sgd_measure(p, m, conf, &h);
+        out->hook = (size_t)(h.error + h.q + h.p + h.scratch) * sizeof(float);
     }
     if (conf->node_memory)
         place_in_node(p, conf, out);
@@ -110,7 +110,7 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     }
     if (conf->power_sgd.on) {
         struct power_sgd_sizes h;
-        power_sgd_measure(p, m, &conf->power_sgd, &h);
+        power_sgd_measure(p, m, conf, &h);
         n = (double)(h.q + h.p); /* once it has begun */
     }
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
