@@ -99,7 +99,6 @@ static int cut_replicas(struct shard *s, struct shard_unit *x)
 static int make_units(struct shard *s)
 {
     const struct plan *p = s->plan;
-    char *copy = s->copy;
     int64_t at[] = {0, plan_own_train(p, s->comm->rank)}; /* frozen ones lie behind the others */
     s->unit = calloc((size_t)p->n_units, sizeof *s->unit);
     if (!s->unit)
@@ -111,10 +110,6 @@ static int make_units(struct shard *s)
             .shard = s, .plan = &p->unit[u], .hooks = unit_hooks, .own_begin = *begin};
         x->hooks.self = x;
         *begin += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
-        if (shard_has_copy(p, x->plan, &s->conf)) {
-            x->copy = copy;
-            copy += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
-        }
         if (s->replicas)
             TRY(cut_replicas(s, x));
     }
