@@ -33,7 +33,7 @@ for ranks in 1 2 4; do
         rm -rf "$T/run"
         # shellcheck disable=SC2086
         mpirun -n $ranks "$STRETTO" train "$T/job.ini" $overrides >"$T/.log" 2>&1
-        line=$(grep '^memory' "$T/.log")
+        line=$(grep '^memory .* a rank' "$T/.log")
         peak=$(bytes "$(echo "$line" | sed 's/memory *\(.*\) a rank.*/\1/')")
         plan=$(bytes "$(echo "$line" | sed 's/.*peak, \(.*\) planned/\1/')")
         awk -v a="${peak:-0}" -v b="${plan:-0}" \
