@@ -3,6 +3,8 @@
 #include "check.h"
 #include "train/setup.h"
 
+static struct comm *alone;
+
 static const char head[] = "[job]\nmax_steps = 2\noutput_dir = none\n"
                            "[model]\ntype = gpt2\nn_layer = 3\nn_head = 2\nn_embd = 64\n"
                            "block_size = 16\n[data]\npath = jobs/data/pride_and_prejudice.txt\n";
@@ -16,7 +18,7 @@ static int set_up(struct arena *a, const char *ini, int n_ranks, struct run *r)
     *r = (struct run){0};
     TRY(job_parse("t.ini", text, strlen(text), 0, NULL, kinds, a, &j));
     TRY(job_check(j, kinds));
-    return run_setup(j, comm_self(), RUN_TRAIN, n_ranks, NULL, a, r);
+    return run_setup(j, alone, RUN_TRAIN, n_ranks, NULL, a, r);
 }
 
 /* Lines of [data] (the open section), of [strategy], of the plugin. */
@@ -221,9 +223,11 @@ static void test_whole(struct arena *a)
 int main(void)
 {
     struct arena *a = arena_create();
+    alone = comm_self();
     test_batch(a);
     test_adopt(a);
     test_whole(a);
+    comm_close(&alone);
     arena_destroy(&a);
     return check_done();
 }
