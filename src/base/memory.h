@@ -11,3 +11,7 @@ struct memory_use {
 
 /* Bytes, 0 where the kernel does not say.  Local. */
 struct memory_use memory_use_now(void);
+
+/* Bytes that new allocations may take without swapping, as the kernel estimates them, and no more
+ * than the control group has left; INT64_MAX where neither says.  Local. */
+int64_t memory_available(void);

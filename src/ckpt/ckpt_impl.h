@@ -162,7 +162,7 @@ void commit_undo(struct commit *k);
 /* save.c: a save in phases.  The work of a phase is local and may run on another thread; between
  * phases all ranks exchange. */
 struct saving;
-/* Check, and copy whatever is needed of s but values, meta and names.  Collective on c. */
+/* Check, and copy s and its pieces, but neither values nor arrays nor meta.  Collective on c. */
 int saving_create(struct comm *c, const struct ckpt_save *s, struct saving **out);
 int saving_work(struct saving *v); /* Local: this phase's. */
 /* rc: what saving_work said.  *done: the save is over, well or not.  Collective on c. */

@@ -1,6 +1,7 @@
 /* Units, flat ranges, cuts, and the dry run that measures activations. */
 #include "parallel/plan.h"
 
+#include "base/hash.h"
 #include "parallel/wrap.h"
 #include <stdlib.h>
 #include <string.h>
@@ -218,4 +219,16 @@ int64_t plan_own_train(const struct plan *p, int rank)
         if (!p->unit[u].frozen)
             n += p->unit[u].cut[rank + 1] - p->unit[u].cut[rank];
     return n;
+}
+
+uint64_t plan_hash(const struct plan *p)
+{
+    int64_t head[3] = {p->size, p->n_units, p->n_rows};
+    uint64_t h = hash64(head, sizeof head, 0);
+    for (int u = 0; u < p->n_units; u++) {
+        const struct plan_unit *x = &p->unit[u];
+        h = hash64(x->cut, (size_t)(p->size + 1) * sizeof *x->cut, h);
+        h = hash64(x->row, (size_t)x->n_rows * sizeof *x->row, h);
+    }
+    return h;
 }

@@ -98,3 +98,6 @@ void plan_own_part(const struct plan *p, const struct model *m, int row, int ran
 /* Elements of rank's parts of all units together, and of those that are trained.  Local. */
 int64_t plan_own_elems(const struct plan *p, int rank);
 int64_t plan_own_train(const struct plan *p, int rank);
+
+/* A number that plans share which give every rank the same parts in the same order.  Local. */
+uint64_t plan_hash(const struct plan *p);

@@ -371,6 +371,17 @@ void shard_begin_micro(struct shard *s, bool last)
     s->last = last;
 }
 
+void shard_share(struct shard *s, int array)
+{
+    bool is_master = array == SHARD_MASTER;
+    float *whole = is_master ? s->master : s->state[array - SHARD_STATE];
+    for (int u = 0; !s->row->shard_optim && u < s->plan->n_units; u++) {
+        const struct plan_unit *x = &s->plan->unit[u];
+        if (!x->frozen || is_master)
+            s->comm->ops->all_gather(s->comm, whole + x->begin, x->cut, sizeof *whole);
+    }
+}
+
 static void update_in_memory(struct shard *s, const struct optim_ops *ops, const void *conf,
                              const struct optim_step *step)
 {

@@ -161,5 +161,9 @@ enum shard_array {
  * SHARD_GRAD: after the step's last micro-step.  Local. */
 struct shard_part shard_own_part(const struct shard *s, int array, int row);
 
+/* Own parts of master or a state were written: bring the others' where the array is whole.
+ * Collective on s->comm. */
+void shard_share(struct shard *s, int array);
+
 /* What this rank holds of row in master or state: its own part, or all of it.  Local. */
 struct shard_part shard_held_part(const struct shard *s, int array, int row);

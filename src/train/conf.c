@@ -71,8 +71,9 @@ const struct section_kind *const *run_kinds(struct arena *a)
         typed_kind(a, "data", data_opts, v[1], "what it is trained on");
     const struct section_kind *optim = typed_kind(a, "optimizer", optim_opts, v[2], "update rule");
     const struct section_kind *const list[] = {
-        &kind_job,       model,       data,       &kind_strategy,   plugin_kind(a), optim,
-        &kind_scheduler, &kind_group, &kind_eval, &kind_checkpoint, NULL};
+        &kind_job, model,           data,        &kind_strategy, plugin_kind(a),
+        optim,     &kind_scheduler, &kind_group, &kind_eval,     &kind_checkpoint,
+        NULL};
     const struct section_kind **out = arena_alloc(a, sizeof list);
     memcpy(out, list, sizeof list);
     return out;
@@ -246,6 +247,8 @@ int run_conf_read(const struct job *j, int n_ranks, struct arena *a, struct run_
     TRY(groups_read(j, a, &c->groups));
     TRY(job_read(j, "eval", NULL, kind_eval.opts, &c->eval));
     TRY(job_read(j, "checkpoint", NULL, kind_checkpoint.opts, &c->ckpt));
+    c->ckpt.final_type = c->ckpt.final_state_dict_type > 0 ? c->ckpt.final_state_dict_type - 1
+                                                           : c->ckpt.state_dict_type;
     if (c->main.profile_steps.n != 2)
         return job_error(j, "job", NULL, "profile_steps", "two numbers: the first step, how many");
     if (c->main.max_steps == OPT_AUTO_I64 && c->main.num_epochs == OPT_AUTO_I64)

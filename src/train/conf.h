@@ -67,8 +67,14 @@ struct ckpt_conf {
     int on_world_change; /* enum world_change */
     int on_save_error;   /* enum on_save_error */
     int final_export;    /* enum final_export */
-    int state_dict_type;
+    int async;           /* enum save_async */
+    int64_t keep_every;  /* 0: none */
+    bool save_best;
+    int state_dict_type;       /* enum ckpt_type */
+    int final_state_dict_type; /* 0: as state_dict_type; else 1 + enum ckpt_type */
+    int final_type;            /* enum ckpt_type: what follows from both */
 };
+enum save_async { ASYNC_AUTO, ASYNC_TRUE, ASYNC_FALSE };
 enum resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };
 enum world_change { WORLD_KEEP_GLOBAL, WORLD_KEEP_PER_RANK, WORLD_ERROR };
 enum final_export { EXPORT_NONE, EXPORT_SAFETENSORS };

@@ -1,11 +1,13 @@
 /* FSDP's keys, both generations: a row of the strategy table, a way to wrap. */
-#include "train/sections.h"
 #include "train/strategy.h"
 
+#include "ckpt/ckpt.h"
+#include "train/sections.h"
 #include <string.h>
 
 struct fsdp_conf {
     int fsdp_sharding_strategy, fsdp_auto_wrap_policy, fsdp_backward_prefetch;
+    int fsdp_state_dict_type;
     int64_t fsdp_version, fsdp_min_num_params, dp_shard_size;
     const char *fsdp_reshard_after_forward, *fsdp_ignored_modules;
     struct opt_strs fsdp_transformer_layer_cls_to_wrap;
@@ -48,6 +50,8 @@ static const struct opt fsdp_opts[] = {
          "prefetch one unit, so that two are gathered at most; false: two units ahead"),
     BOOL(fsdp_conf, fsdp_offload_params, "false",
          "no effect on CPUs: parameters and the optimizer's step are in host memory in any case"),
+    ENUM(fsdp_conf, fsdp_state_dict_type, "SHARDED_STATE_DICT", ckpt_type_words,
+         "as state_dict_type of [checkpoint]"),
     BOOL(fsdp_conf, fsdp_use_orig_params, "true", "no effect: names and shapes stay in any case"),
     BOOL(fsdp_conf, fsdp_cpu_ram_efficient_loading, "true",
          "no effect: each rank makes and reads only what it holds in any case"),
@@ -107,12 +111,18 @@ static int check(const struct run_conf *c, const struct plugin *p)
     return ERR_OK;
 }
 
+/* Keys that stand for others; files are the questionnaire's default, unless someone says another. */
 static int adopt(struct run_conf *c, const struct plugin *p, int n_ranks, struct arena *a)
 {
-    static const char key[] = "fsdp_activation_checkpointing";
+    static const char checkpointing[] = "fsdp_activation_checkpointing";
+    static const char type[] = "fsdp_state_dict_type";
     (void)n_ranks;
-    const char *from = job_value(c->job, p->section, key) ? p->section : "plugin";
-    return job_adopt(c->job, from, key, "strategy", NULL,
+    const struct opt *row = section_row("checkpoint", "state_dict_type", a);
+    job_adopt_default(c->job, "checkpoint", NULL, row, "SHARDED_STATE_DICT");
+    const char *from = job_value(c->job, p->section, type) ? p->section : "plugin";
+    TRY(job_adopt(c->job, from, type, "checkpoint", NULL, row));
+    from = job_value(c->job, p->section, checkpointing) ? p->section : "plugin";
+    return job_adopt(c->job, from, checkpointing, "strategy", NULL,
                      section_row("strategy", "activation_checkpointing", a));
 }
 

@@ -1,45 +1,24 @@
 /* Prepare; for each batch forward, backward, step; evaluate, save, and stop when asked to. */
 #include "train/loop.h"
 
-#include "base/clock.h"
 #include "base/memory.h"
 #include "train/metrics.h"
 #include "train/output.h"
 #include "train/sample.h"
-#include "train/save.h"
+#include "train/saver.h"
+#include <stdio.h>
 
 struct loop {
     struct run *run;
+    struct device *dev;
     struct engine *engine;
     struct metrics metrics;
-    const char *job_text, *run_id;
-    int64_t saved_step; /* -1: none yet */
-    double save_s;      /* how long the last save took; < 0: none yet */
+    struct saver saver;
 };
 
 static bool every(int64_t step, int64_t n)
 {
     return n > 0 && step % n == 0;
-}
-
-static int save(struct loop *l)
-{
-    struct engine *e = l->engine;
-    double start = clock_now_s();
-    engine_settle(e);
-    trace_begin(e->trace, TRACE_IO, "checkpoint", NULL);
-    int rc = save_checkpoint(e, l->job_text, l->run_id, l->metrics.n_bytes);
-    trace_end(e->trace, TRACE_IO);
-    l->save_s = clock_now_s() - start;
-    if (rc == ERR_OK) {
-        l->saved_step = e->step;
-        metrics_say(&l->metrics, e->run->comm, "saved %s/step-%08lld (%.2f s)",
-                    e->run->conf.main.output_dir, (long long)e->step, l->save_s);
-    } else if (l->run->conf.ckpt.on_save_error == SAVE_ERROR_CONTINUE) {
-        metrics_say(&l->metrics, e->run->comm, "warning: not saved, going on: %s", err_text());
-        rc = ERR_OK;
-    }
-    return rc;
 }
 
 static int show_sample(struct loop *l)
@@ -78,8 +57,9 @@ static int after_step(struct loop *l, const struct step_report *s)
     TRY_ALL(l->run->comm, metrics_step(&l->metrics, e, s, whole ? &v : NULL));
     if (every(e->step, c->eval.sample_every) && l->run->data->vocab)
         TRY(show_sample(l));
-    if (last || every(e->step, c->ckpt.every_steps))
-        TRY(save(l));
+    bool is_best = whole && c->ckpt.save_best && saver_is_best(&l->saver, v.loss);
+    if (last || is_best || every(e->step, c->ckpt.every_steps))
+        TRY(saver_save(&l->saver, last ? SAVE_LAST : SAVE_ON_THE_WAY, is_best));
     return ERR_OK;
 }
 
@@ -88,15 +68,20 @@ static int after_step(struct loop *l, const struct step_report *s)
 static int stop(struct loop *l)
 {
     struct comm *c = l->run->comm;
-    bool fits = stop_save_fits(stop_grace_s(&l->engine->stop), l->save_s);
+    struct saver *v = &l->saver;
+    bool fits = stop_save_fits(stop_grace_s(&l->engine->stop), v->save_s);
     int64_t hurry = !fits || l->run->conf.main.on_stop == ON_STOP_DISCARD;
     c->ops->max_i64(c, &hurry, 1);
-    if (!hurry && l->saved_step != l->engine->step)
-        TRY(save(l));
+    if (hurry)
+        saver_close(v);
+    else
+        TRY(saver_finish(v));
+    if (!hurry && v->saved_step != l->engine->step)
+        TRY(saver_save(v, SAVE_LAST, false));
     FAIL(ERR_STOPPED, "by %s at step %lld of %lld: %s; the same command goes on from there",
          stop_reason(&l->engine->stop), (long long)l->engine->step,
          (long long)l->run->batching.total_steps,
-         l->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
+         v->saved_step == l->engine->step ? "saved" : "not saved since the last checkpoint");
 }
 
 /* Record the steps that are to be profiled, write them behind the last of them. */
@@ -123,6 +108,7 @@ static int train(struct loop *l)
     while (e->step < l->run->batching.total_steps) {
         if (e->trace)
             TRY_ALL(l->run->comm, profile(l));
+        TRY(saver_poll(&l->saver));
         engine_draw(e, &w);
         if (w.stop)
             return stop(l);
@@ -149,38 +135,56 @@ static void say_memory(struct loop *l, const struct memory_use *before)
     l->run->comm->ops->max_i64(l->run->comm, most, 2);
     if (now.peak > 0)
         metrics_say(&l->metrics, l->run->comm, "memory   %s a rank at the peak, %s planned",
-                    text_bytes(x, (double)most[0]), text_bytes(y, (double)engine_bytes(e)));
+                    text_bytes(x, (double)most[0]),
+                    text_bytes(y, (double)(engine_bytes(e) + saver_bytes(&l->saver))));
     if (e->node)
         metrics_say(&l->metrics, l->run->comm, "memory   %s shared by a node, %s planned",
                     text_bytes(x, (double)most[1]), text_bytes(y, (double)engine_node_bytes(e)));
 }
 
+/* A run that diverges still finishes the saves of the good steps before. */
+static void finish_saves(struct loop *l, int rc)
+{
+    char text[ERR_TEXT_BYTES];
+    if (rc != ERR_DIVERGED)
+        return;
+    snprintf(text, sizeof text, "%s", err_text());
+    (void)saver_finish(&l->saver);
+    err_set(rc, "%s", text);
+}
+
+static int run_loop(struct loop *l, const char *job_text)
+{
+    struct run *r = l->run;
+    struct memory_use before = memory_use_now();
+    TRY(engine_create(r, l->dev, &l->engine));
+    TRY(saver_open(&l->saver, l->engine));
+    l->saver.metrics = &l->metrics;
+    l->saver.job_text = job_text;
+    TRY(output_prepare(r, job_text, &l->saver.run_id));
+    TRY_ALL(r->comm, metrics_open(&l->metrics, r, r->resume.metrics_bytes, r->arena));
+    stop_init(&l->engine->stop, r->conf.main.time_limit);
+    int rc = train(l);
+    if (rc == ERR_OK)
+        say_memory(l, &before);
+    finish_saves(l, rc);
+    metrics_close(&l->metrics);
+    return rc;
+}
+
 int loop_train(struct run *run, struct device *dev, const char *job_text)
 {
-    struct loop l = {.run = run, .job_text = job_text, .saved_step = -1, .save_s = -1};
-    if (run->from) {
-        l.saved_step = run->resume.step;
+    struct loop l = {.run = run, .dev = dev};
+    if (run->from)
         comm_print(run->comm, "resume   %s: step %lld, %lld samples seen", ckpt_dir(run->from),
                    (long long)run->resume.step, (long long)run->resume.samples);
-    }
     if (run->resume.step >= run->batching.total_steps) {
         comm_print(run->comm, "nothing to do: the run is finished (step %lld of %lld)",
                    (long long)run->resume.step, (long long)run->batching.total_steps);
         return ERR_OK;
     }
-    struct memory_use before = memory_use_now();
-    TRY(engine_create(run, dev, &l.engine));
-    int rc = output_prepare(run, job_text, &l.run_id);
-    if (rc == ERR_OK)
-        rc = comm_agree(run->comm, metrics_open(&l.metrics, run, run->resume.metrics_bytes,
-                                                run->arena));
-    if (rc == ERR_OK) {
-        stop_init(&l.engine->stop, run->conf.main.time_limit);
-        rc = train(&l);
-        if (rc == ERR_OK)
-            say_memory(&l, &before);
-        metrics_close(&l.metrics);
-    }
+    int rc = run_loop(&l, job_text);
+    saver_close(&l.saver);
     engine_destroy(&l.engine);
     return rc;
 }

@@ -2,10 +2,9 @@
 #include "train/save.h"
 
 #include "train/precision.h"
-#include <stdlib.h>
+#include <math.h>
 
-static void print_meta(const struct engine *e, const char *job_text, int64_t metrics_bytes,
-                       const char *run_id, struct text *t)
+static void print_meta(const struct engine *e, const struct save_request *q, struct text *t)
 {
     const struct run *r = e->run;
     text_printf(t,
@@ -13,8 +12,9 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
                 "\"metrics_bytes\":%lld,\"micro_global\":%lld,\"accumulation\":%lld,\"world\":%d,"
                 "\"seed\":%lld,\"skipped\":",
                 (long long)e->step, (long long)e->epoch, (long long)e->index, (long long)e->samples,
-                (long long)e->tokens, (long long)metrics_bytes, (long long)r->batching.micro_global,
-                (long long)r->batching.accumulation, r->comm->size, (long long)r->conf.model.seed);
+                (long long)e->tokens, (long long)q->metrics_bytes,
+                (long long)r->batching.micro_global, (long long)r->batching.accumulation,
+                r->comm->size, (long long)r->conf.model.seed);
     if (e->has_scale)
         text_printf(t,
                     "%lld,\"loss_scale\":{\"scale\":%.17g,\"iter\":%lld,\"last_overflow\":%lld,"
@@ -23,7 +23,7 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
                     (long long)e->scale.last_overflow, (long long)e->scale.hysteresis);
     else
         text_printf(t, "%lld,\"run_id\":", (long long)e->skipped);
-    text_json_string(t, run_id);
+    text_json_string(t, q->run_id);
     text_printf(t, ",\"dtypes\":");
     precision_to_json(&r->shard, t);
     text_printf(t, ",\"name\":");
@@ -41,63 +41,109 @@ static void print_meta(const struct engine *e, const char *job_text, int64_t met
         vocab_to_json(r->data->vocab, t);
     else
         text_printf(t, "null");
+    text_printf(t, ",\"plan\":\"%016llx\"", (unsigned long long)plan_hash(r->plan));
+    if (isfinite(q->best_loss))
+        text_printf(t, ",\"best_loss\":%.17g", q->best_loss);
     text_printf(t, ",\"job\":");
-    text_json_string(t, job_text);
+    text_json_string(t, q->job_text);
     text_printf(t, "}");
 }
 
-int save_checkpoint(struct engine *e, const char *job_text, const char *run_id,
-                    int64_t metrics_bytes)
+/* This rank's parts of every array; *n of them.  Replicas hold the same: the first writes. */
+static struct ckpt_piece *own_pieces(const struct engine *e, const struct run_place *place,
+                                     int n_arrays, struct arena *a, int *n)
 {
-    const struct run *r = e->run;
-    struct arena *a = arena_create();
-    struct run view = *r; /* its arrays live as long as this save */
-    view.arena = a;
-    int n_arrays;
-    struct run_place *place;
-    struct ckpt_array *arrays = run_arrays(&view, &n_arrays, &place);
-    struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)n_arrays);
-    int n_pieces = 0;
-    /* replicas hold the same: the first of them writes */
+    struct ckpt_piece *pieces = arena_alloc(a, sizeof *pieces * (size_t)(n_arrays + 1));
     bool writes = !e->replicas || e->replicas->rank == 0;
+    *n = 0;
     for (int i = 0; i < n_arrays && writes; i++) {
         struct shard_part p = shard_own_part(e->shard, place[i].array, place[i].row);
         if (p.begin < p.end)
-            pieces[n_pieces++] =
+            pieces[(*n)++] =
                 (struct ckpt_piece){.array = i, .begin = p.begin, .end = p.end, .values = p.values};
     }
+    return pieces;
+}
+
+int64_t save_bytes(const struct engine *e)
+{
+    struct arena *a = arena_create();
+    struct run view = *e->run;
+    view.arena = a;
+    int n_arrays, n_pieces;
+    struct run_place *place;
+    run_arrays(&view, &n_arrays, &place);
+    const struct ckpt_piece *p = own_pieces(e, place, n_arrays, a, &n_pieces);
+    int64_t n_bytes = 0;
+    for (int i = 0; i < n_pieces; i++)
+        n_bytes += (p[i].end - p[i].begin) * (int64_t)sizeof(float);
+    arena_destroy(&a);
+    return n_bytes;
+}
+
+int save_checkpoint(struct engine *e, const struct save_request *q, struct ckpt_background *b)
+{
+    const struct run *r = e->run;
+    const struct ckpt_conf *c = &r->conf.ckpt;
+    struct arena *a = arena_create();
+    struct run view = *r; /* its arrays live as long as this save */
+    view.arena = a;
+    int n_arrays, n_pieces;
+    struct run_place *place;
+    struct ckpt_array *arrays = run_arrays(&view, &n_arrays, &place);
+    struct ckpt_piece *pieces = own_pieces(e, place, n_arrays, a, &n_pieces);
+    for (int i = 0; i < n_pieces && q->type != CKPT_FULL; i++)
+        pieces[i].shard = e->group->rank;
     struct text meta = {0};
-    print_meta(e, job_text, metrics_bytes, run_id, &meta);
+    print_meta(e, q, &meta);
     struct ckpt_save s = {.output_dir = r->conf.main.output_dir,
                           .step = e->step,
-                          .run_id = run_id,
-                          .keep = r->conf.ckpt.keep,
+                          .run_id = q->run_id,
+                          .type = q->type,
+                          .n_shards = e->group->size,
+                          .keep = c->keep,
+                          .keep_every = c->keep_every,
+                          .is_best = q->is_best,
                           .arrays = arrays,
                           .n_arrays = n_arrays,
                           .pieces = pieces,
                           .n_pieces = n_pieces,
-                          .meta = meta.s};
-    int rc = ckpt_save(r->comm, &s);
+                          .meta = arena_strdup(a, meta.s)};
     text_clear(&meta);
+    if (b)
+        return ckpt_background_save(b, &s, a);
+    int rc = ckpt_save(r->comm, &s);
     arena_destroy(&a);
     return rc;
 }
 
+/* Read the own part of every array, then bring what others own and this rank holds too. */
 static int load_arrays(struct engine *e, const struct ckpt *k, bool weights_only)
 {
     const struct run *r = e->run;
-    int n;
+    struct arena *a = arena_create();
+    struct run view = *r;
+    view.arena = a;
+    int n, rc = ERR_OK;
     struct run_place *place;
-    const struct ckpt_array *arrays = run_arrays(r, &n, &place);
-    for (int i = 0; i < (weights_only ? r->model->table.n_rows : n); i++) {
+    const struct ckpt_array *arrays = run_arrays(&view, &n, &place);
+    for (int i = 0; i < (weights_only ? r->model->table.n_rows : n) && rc == ERR_OK; i++) {
         int at = ckpt_array_find(k, arrays[i].group, arrays[i].name);
         if (at < 0 && run_array_optional(&place[i]))
             continue;
         REQUIRE(at >= 0);
-        struct shard_part p = shard_held_part(e->shard, place[i].array, place[i].row);
+        /* what a communication hook keeps is as large as what it is for, on every rank */
+        struct shard_part p = run_array_optional(&place[i])
+                                  ? shard_held_part(e->shard, place[i].array, place[i].row)
+                                  : shard_own_part(e->shard, place[i].array, place[i].row);
         if (p.begin < p.end)
-            TRY(ckpt_read(k, at, p.begin, p.end, p.values));
+            rc = ckpt_read(k, at, p.begin, p.end, p.values);
     }
+    arena_destroy(&a);
+    TRY_ALL(r->comm, rc);
+    shard_share(e->shard, SHARD_MASTER);
+    for (int i = 0; i < e->shard->conf.n_states && !weights_only; i++)
+        shard_share(e->shard, SHARD_STATE + i);
     if (e->shard->power_sgd)
         power_sgd_loaded(e->shard->power_sgd);
     return ERR_OK;
@@ -110,16 +156,17 @@ int save_load_weights(struct engine *e, const struct ckpt *k)
 
 int save_load(struct engine *e, const struct ckpt *k)
 {
+    struct resume_point p;
+    TRY_ALL(e->run->comm, run_resume_point(k, e->run->arena, &p));
     TRY(load_arrays(e, k, false));
-    const struct resume_point *p = &e->run->resume;
-    e->step = e->averaged = p->step;
-    e->epoch = p->epoch;
-    e->index = p->index;
-    e->samples = p->samples;
-    e->tokens = p->tokens;
-    e->skipped = p->skipped;
-    if (p->has_scale)
-        engine_take_scale(e, &p->scale);
+    e->step = e->averaged = p.step;
+    e->epoch = p.epoch;
+    e->index = p.index;
+    e->samples = p.samples;
+    e->tokens = p.tokens;
+    e->skipped = p.skipped;
+    if (p.has_scale)
+        engine_take_scale(e, &p.scale);
     if (e->index >= e->run->batching.n_samples) {
         e->index = 0;
         e->epoch++;

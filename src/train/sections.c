@@ -1,6 +1,7 @@
 /* The option tables of the sections that train/ reads itself, and the list of all kinds. */
 #include "train/sections.h"
 
+#include "ckpt/ckpt.h"
 #include "train/conf.h"
 
 static const char *const device_words[] = {"auto", "cpu", NULL};
@@ -116,7 +117,9 @@ static const char *const resume_words[] = {"auto", "never", "must", NULL};
 static const char *const world_words[] = {"keep_global", "keep_per_rank", "error", NULL};
 static const char *const error_words[] = {"stop", "continue", NULL};
 static const char *const export_words[] = {"none", "safetensors", NULL};
-static const char *const dict_words[] = {"FULL_STATE_DICT", NULL};
+static const char *const async_words[] = {"auto", "true", "false", NULL};
+static const char *const final_words[] = {"auto", "FULL_STATE_DICT", "SHARDED_STATE_DICT",
+                                          "LOCAL_STATE_DICT", NULL};
 
 static const struct opt ckpt_opts[] = {
     I64(ckpt_conf, every_steps, "0", 0, 1e15, "steps between checkpoints; 0: only at the end"),
@@ -129,7 +132,18 @@ static const struct opt ckpt_opts[] = {
     ENUM(ckpt_conf, on_save_error, "stop", error_words, "after a save that failed"),
     ENUM(ckpt_conf, final_export, "none", export_words,
          "when the run is finished, write its weights for transformers to output_dir/safetensors"),
-    ENUM(ckpt_conf, state_dict_type, "FULL_STATE_DICT", dict_words, "what is written"),
+    ENUM(
+        ckpt_conf, async, "auto", async_words,
+        "write behind the training, from a copy; auto: where memory allows; true: an error if not"),
+    I64(ckpt_conf, keep_every, "0", 0, 1e15, "steps that are multiples of this stay; 0: none"),
+    BOOL(ckpt_conf, save_best, "false",
+         "save after an evaluation with a lower loss than all before; the link best is it, and it "
+         "stays"),
+    ENUM(ckpt_conf, state_dict_type, "FULL_STATE_DICT", ckpt_type_words,
+         "one file, a file a rank, or a file a rank that resumes only on the same ranks; FSDP: "
+         "SHARDED_STATE_DICT unless its plugin says"),
+    ENUM(ckpt_conf, final_state_dict_type, "auto", final_words,
+         "of the last checkpoint; auto: as state_dict_type"),
     {.type = OPT_END},
 };
 

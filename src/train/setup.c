@@ -19,12 +19,10 @@ static int read_scale(const struct json *s, struct resume_point *p)
     return json_get_i64(s, "hysteresis", &p->scale.hysteresis);
 }
 
-static int read_resume(struct run *r)
+int run_resume_point(const struct ckpt *k, struct arena *a, struct resume_point *p)
 {
-    if (!r->from)
-        return ERR_OK;
-    const struct json *m = ckpt_meta(r->from);
-    struct resume_point *p = &r->resume;
+    const struct json *m = ckpt_meta(k);
+    *p = (struct resume_point){.best_loss = NAN};
     TRY(json_get_i64(m, "step", &p->step));
     TRY(json_get_i64(m, "epoch", &p->epoch));
     TRY(json_get_i64(m, "index", &p->index));
@@ -34,14 +32,27 @@ static int read_resume(struct run *r)
     TRY(json_get_i64(m, "micro_global", &p->micro_global));
     TRY(json_get_i64(m, "world", &p->world));
     TRY(json_get_string(m, "run_id", &p->run_id));
+    TRY(json_get_string(m, "strategy", &p->strategy));
+    TRY(json_get_string(m, "plan", &p->plan));
+    if (json_get(m, "best_loss"))
+        TRY(json_get_f64(m, "best_loss", &p->best_loss));
     if (json_get(m, "skipped"))
         TRY(json_get_i64(m, "skipped", &p->skipped));
     TRY(read_scale(json_get(m, "loss_scale"), p));
     bool scale_bad = p->has_scale && !(p->scale.scale > 0 && isfinite(p->scale.scale));
     if (scale_bad || p->skipped < 0 || p->skipped > p->step || p->step < 0 || p->epoch < 0 ||
         p->index < 0 || p->micro_global < 1 || p->world < 1)
-        FAIL(ERR_DATA, "%s: the manifest's counters are out of range", ckpt_dir(r->from));
+        FAIL(ERR_DATA, "%s: the manifest's counters are out of range", ckpt_dir(k));
+    p->run_id = arena_strdup(a, p->run_id);
+    p->strategy = arena_strdup(a, p->strategy);
+    p->plan = arena_strdup(a, p->plan);
     return ERR_OK;
+}
+
+static int read_resume(struct run *r)
+{
+    r->resume.best_loss = NAN;
+    return r->from ? run_resume_point(r->from, r->arena, &r->resume) : ERR_OK;
 }
 
 /* A source without a file: shape and vocabulary as the checkpoint has them. */
@@ -215,6 +226,22 @@ bool run_array_optional(const struct run_place *at)
     return at->array >= SHARD_HOOK_ERROR;
 }
 
+/* A LOCAL checkpoint is the memory of its ranks: others hold other parts. */
+static int check_local(const struct run *r)
+{
+    if (r->purpose != RUN_TRAIN || ckpt_type_of(r->from) != CKPT_LOCAL)
+        return ERR_OK;
+    const struct resume_point *p = &r->resume;
+    const char *plan = arena_printf(r->arena, "%016llx", (unsigned long long)plan_hash(r->plan));
+    if (p->world == r->strategy.n_ranks && strcmp(p->plan, plan) == 0)
+        return ERR_OK;
+    FAIL(ERR_DATA,
+         "%s is a LOCAL_STATE_DICT of %lld ranks under %s: training resumes from it only there, "
+         "not on %d under %s or in other units; `stretto convert` makes another type of it",
+         ckpt_dir(r->from), (long long)p->world, p->strategy, r->strategy.n_ranks,
+         r->strategy.policy->name);
+}
+
 /* The checkpoint must be of this very model, and hold what this optimizer needs. */
 static int match_checkpoint(struct run *r)
 {
@@ -226,6 +253,7 @@ static int match_checkpoint(struct run *r)
              "%s holds weights only, there is nothing to go on with: begin with them by "
              "model.init_from, in another job.output_dir",
              ckpt_dir(r->from));
+    TRY(check_local(r));
     int n, n_group;
     struct run_place *place;
     const struct ckpt_array *arrays = run_arrays(r, &n, &place);

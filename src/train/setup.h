@@ -27,7 +27,9 @@ struct resume_point {
     int64_t metrics_bytes;
     int64_t micro_global; /* 0: none */
     int64_t world;
+    double best_loss; /* NaN: none */
     const char *run_id;
+    const char *strategy, *plan; /* who held which part */
 };
 
 /* What a run is for.  Only training needs an optimizer and the ranks that the job asks for; text is
@@ -50,6 +52,9 @@ struct run {
     struct shard_conf shard;
     int n_recomputed; /* modules that run forward again in backward */
 };
+
+/* What a checkpoint says of its run.  ERR_DATA.  Local. */
+int run_resume_point(const struct ckpt *k, struct arena *a, struct resume_point *p);
 
 /* Where evaluation samples come from. */
 const struct data *run_eval_source(const struct run *r, enum data_part *part); /* Local. */

@@ -151,7 +151,7 @@ static void take_course(struct comm *c, const char *folder, const char *keys, bo
             const char *dir = NULL;
             struct ckpt *k;
             struct arena *a = arena_create();
-            train_must(save_checkpoint(t.engine, "", "test-run", 0));
+            train_must(train_save(&t, CKPT_FULL));
             c->ops->barrier(c);
             train_close(&t);
             train_must(ckpt_find(folder, a, &dir));

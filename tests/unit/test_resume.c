@@ -61,7 +61,7 @@ static void test_bitwise(struct comm *c, const char *folder)
     train_open(&first, c, ini, NULL);
     for (int i = 0; i < N_STEPS / 2; i++)
         CHECK(train_step(&first).loss == losses[i]);
-    train_must(save_checkpoint(first.engine, "", "test-run", 0));
+    train_must(train_save(&first, CKPT_SHARDED));
     train_close(&first);
     train_open(&rest, c, ini, newest(c, saves, straight.arena));
     CHECK(rest.engine->step == N_STEPS / 2);
@@ -69,7 +69,7 @@ static void test_bitwise(struct comm *c, const char *folder)
         CHECK(train_step(&rest).loss == losses[i]);
     CHECK(fingerprint(&rest) == fingerprint(&straight));
     /* into the running process: load right after save */
-    train_must(save_checkpoint(rest.engine, "", "test-run", 0));
+    train_must(train_save(&rest, CKPT_FULL));
     struct ckpt *k = newest(c, saves, straight.arena);
     uint64_t before = fingerprint(&rest);
     rest.engine->shard->master[0] += 1;
@@ -128,7 +128,7 @@ static void leg(struct comm *world, int n_ranks, int n_steps, const char *folder
         train_open(&t, c, ini, dir ? newest(c, saves, a) : NULL);
         CHECK(t.run.batching.micro_global == 4 * BATCH);
         count_steps(&t, c, n_steps, seen);
-        train_must(save_checkpoint(t.engine, "", "test-run", 0));
+        train_must(train_save(&t, CKPT_FULL));
         train_close(&t);
     }
     comm_close(&c);

@@ -77,7 +77,7 @@ int main(void)
             check_peak(&t, peak);
         }
         if (!bf16)
-            train_must(save_checkpoint(t.engine, "", "test-run", 0));
+            train_must(train_save(&t, CKPT_FULL));
         train_close(&t);
         TEST (bf16 ? "bf16: loaded in a part and a unit" : "loaded in a part and a unit") {
             struct arena *a = arena_create();

@@ -1,7 +1,7 @@
 /* A run from a job's text on a communicator of the test's own, as cli/train.c makes it. */
 #pragma once
 #include "check.h"
-#include "train/engine.h"
+#include "train/save.h"
 
 #include <stdlib.h>
 
@@ -57,6 +57,13 @@ static inline struct step_report train_step(struct train_run *t)
     }
     train_must(engine_step(t->engine, &w, &s));
     return s;
+}
+
+/* Save the engine's state into the job's output_dir and wait. */
+static inline int train_save(struct train_run *t, enum ckpt_type type)
+{
+    struct save_request q = {.job_text = "", .run_id = "test-run", .type = type, .best_loss = NAN};
+    return save_checkpoint(t->engine, &q, NULL);
 }
 
 /* A folder of this test alone, made by rank 0 of c; the same name on all ranks. */
