@@ -88,7 +88,8 @@ static int check_room(const struct run *r)
     const char *dir = r->conf.main.output_dir;
     if (statvfs(dir, &fs) != 0)
         FAIL(ERR_RESOURCE, "cannot look at the file system of %s: %s", dir, strerror(errno));
-    int64_t need = ckpt_bytes(arrays, n, CKPT_FULL, 1),
+    int64_t need = ckpt_bytes(arrays, n, (enum ckpt_type)r->conf.ckpt.state_dict_type,
+                              r->strategy.group_size),
             there = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
     char x[32], y[32];
     if (there >= need)
@@ -105,6 +106,8 @@ static int prepare_locally(const struct run *r, const char *job_text)
     TRY(file_make_dirs(dir));
     const char *probe = arena_printf(r->arena, "%s/.write-test", dir);
     int rc = file_write(probe, "x", 1);
+    if (rc != ERR_OK && access(dir, W_OK) != 0)
+        rc = ERR_DATA; /* not a disk that is full: a folder that may not be written */
     unlink(probe);
     TRY(rc);
     TRY(check_room(r));
