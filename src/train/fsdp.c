@@ -111,7 +111,7 @@ static int check(const struct run_conf *c, const struct plugin *p)
     return ERR_OK;
 }
 
-/* Keys that stand for others; files are the questionnaire's default, unless someone says another. */
+/* Keys that stand for others; files are the questionnaire's, unless someone says another type. */
 static int adopt(struct run_conf *c, const struct plugin *p, int n_ranks, struct arena *a)
 {
     static const char checkpointing[] = "fsdp_activation_checkpointing";
