@@ -377,8 +377,12 @@ void shard_share(struct shard *s, int array)
     float *whole = is_master ? s->master : s->state[array - SHARD_STATE];
     for (int u = 0; !s->row->shard_optim && u < s->plan->n_units; u++) {
         const struct plan_unit *x = &s->plan->unit[u];
+        struct comm_task t = {.what = COMM_ALL_GATHER,
+                              .buf = whole + x->begin,
+                              .cut = x->cut,
+                              .elem_bytes = sizeof *whole};
         if (!x->frozen || is_master)
-            s->comm->ops->all_gather(s->comm, whole + x->begin, x->cut, sizeof *whole);
+            comm_run(s->comm, &t);
     }
 }
 
