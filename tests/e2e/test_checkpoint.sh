@@ -78,7 +78,7 @@ train 2 checkpoint.state_dict_type=LOCAL_STATE_DICT job.output_dir="$T/local"
 ok $? "LOCAL_STATE_DICT"
 before=$(sum_of "$T/local")
 for ranks in 1 3; do
-    refused "a local checkpoint on $ranks ranks" 3 "is a LOCAL_STATE_DICT of 2 ranks under FULL_SHARD" \
+    refused "a local checkpoint on $ranks ranks" 3 "a LOCAL_STATE_DICT of 2 ranks under FULL_SHARD" \
         mpirun -n $ranks "$STRETTO" train "$T/job.ini" job.output_dir="$T/local" job.max_steps=14
 done
 refused "or in other units" 3 "LOCAL_STATE_DICT" mpirun -n 2 "$STRETTO" train "$T/job.ini" \
@@ -93,7 +93,8 @@ ok $? "where it was written it goes on, to the bits of the other types"
 # one thing said twice
 job twice.ini "state_dict_type = FULL_STATE_DICT"
 sed -i 's/^type = fsdp/type = fsdp\nfsdp_state_dict_type = LOCAL_STATE_DICT/' "$T/twice.ini"
-refused "two types for one checkpoint name both lines" 2 "twice.ini:2" "$STRETTO" train "$T/twice.ini"
+refused "two types for one checkpoint name both lines" 2 "twice.ini:2" \
+    "$STRETTO" train "$T/twice.ini"
 job typo.ini "state_dict_type = SHARD_STATE_DICT"
 refused "a type that is none lists those there are" 2 "SHARDED_STATE_DICT" "$STRETTO" check \
     "$T/typo.ini"
@@ -105,7 +106,8 @@ rm -rf "$T/run"
 train 2
 best=$(readlink "$T/run/best")
 [ $status = 0 ] && [ -d "$T/run/step-00000006" ] && [ -d "$T/run/step-00000012" ] &&
-    [ ! -d "$T/run/step-00000010" ] && [ -d "$T/run/$best" ] && [ "$(ls "$T/run" | grep -c step-)" = 2 ]
+    [ ! -d "$T/run/step-00000010" ] && [ -d "$T/run/$best" ] &&
+    [ "$(find "$T/run" -name 'step-*' | wc -l)" = 2 ]
 ok $? "keep, keep_every"
 train 2 job.max_steps=15 optimizer.lr=1
 [ $status = 0 ] && [ "$(readlink "$T/run/best")" = "$best" ] && [ -d "$T/run/$best" ]
@@ -123,7 +125,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=1700k none "$T/disk" 2>/dev/null
     complete=$("$STRETTO" inspect "$T/disk/run" 2>/dev/null | sed -n 's/^step  *//p')
     [ $status = 0 ] && said "warning: not saved, going on" && said "^step 12/12" &&
         [ "${complete:-0}" -ge 1 ] && ! ls "$T/disk/run" | grep -q tmp
-    ok $? "a disk that fills up, on_save_error = continue: warnings, and older checkpoints are whole"
+    ok $? "a full disk, on_save_error = continue: warnings, and older checkpoints are whole"
     rm -r "$T/disk/run"
     # shellcheck disable=SC2086
     train 2 $keys
