@@ -78,7 +78,7 @@ train 2 checkpoint.state_dict_type=LOCAL_STATE_DICT job.output_dir="$T/local"
 ok $? "LOCAL_STATE_DICT"
 before=$(sum_of "$T/local")
 for ranks in 1 3; do
-    refused "a local checkpoint on $ranks ranks" 3 "a LOCAL_STATE_DICT of 2 ranks under FULL_SHARD" \
+    refused "a local one on $ranks ranks" 3 "a LOCAL_STATE_DICT of 2 ranks under FULL_SHARD" \
         mpirun -n $ranks "$STRETTO" train "$T/job.ini" job.output_dir="$T/local" job.max_steps=14
 done
 refused "or in other units" 3 "LOCAL_STATE_DICT" mpirun -n 2 "$STRETTO" train "$T/job.ini" \
