@@ -16,14 +16,15 @@ static const char job[] =
     "[checkpoint]\non_world_change = keep_per_rank\n%s";
 
 struct state {
-    int64_t *bits; /* owned: of every element of every array, one array behind another */
-    int64_t *at;   /* owned: (n + 1) where an array begins */
+    int64_t *bits;           /* owned: of every element of every array, one array behind another */
+    int64_t *at;             /* owned: (n + 1) where an array begins */
+    struct run_place *place; /* in the run's arena */
     int n;
 };
 
 static void state_init(struct state *s, const struct run *r)
 {
-    const struct ckpt_array *arrays = run_arrays(r, &s->n);
+    const struct ckpt_array *arrays = run_arrays(r, &s->n, &s->place);
     s->at = calloc((size_t)s->n + 1, sizeof *s->at);
     for (int i = 0; i < s->n; i++)
         s->at[i + 1] = s->at[i] + shape_elems(&arrays[i].shape);
@@ -41,9 +42,8 @@ static int64_t bits_of(float x)
 static void gather_state(const struct train_run *t, struct comm *c, struct state *s)
 {
     state_init(s, &t->run);
-    for (int i = 0, array, row; i < s->n; i++) {
-        run_array_place(&t->run, i, &array, &row);
-        struct shard_part p = shard_own_part(t->engine->shard, array, row);
+    for (int i = 0; i < s->n; i++) {
+        struct shard_part p = shard_own_part(t->engine->shard, s->place[i].array, s->place[i].row);
         for (int64_t e = p.begin; e < p.end; e++)
             s->bits[s->at[i] + e] = bits_of(p.values[e - p.begin]);
     }
@@ -54,12 +54,15 @@ static void gather_state(const struct train_run *t, struct comm *c, struct state
 static int64_t check_state(const struct train_run *t, const struct state *s, const char *what)
 {
     int64_t n_own = 0, n_wrong = 0;
-    for (int i = 0, array, row; i < s->n; i++) {
-        run_array_place(&t->run, i, &array, &row);
-        struct shard_part p = shard_held_part(t->engine->shard, array, row);
+    int n;
+    struct run_place *place;
+    run_arrays(&t->run, &n, &place);
+    CHECK(n == s->n);
+    for (int i = 0; i < s->n; i++) {
+        struct shard_part p = shard_held_part(t->engine->shard, place[i].array, place[i].row);
         for (int64_t e = p.begin; e < p.end; e++)
             n_wrong += bits_of(p.values[e - p.begin]) != s->bits[s->at[i] + e];
-        p = shard_own_part(t->engine->shard, array, row);
+        p = shard_own_part(t->engine->shard, place[i].array, place[i].row);
         n_own += (p.end - p.begin) * (int64_t)sizeof(float);
     }
     check_that(n_wrong == 0, __FILE__, __LINE__, "%s: %lld elements differ", what,
