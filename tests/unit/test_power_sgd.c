@@ -123,7 +123,7 @@ static void test_resume(struct comm *c, const char *folder)
         for (int i = 0; i < 3; i++)
             train_step(&straight);
         engine_settle(straight.engine);
-        train_must(save_checkpoint(straight.engine, "", "test-run", 0));
+        train_must(train_save(&straight, CKPT_FULL));
         c->ops->barrier(c);
         train_must(ckpt_find(folder, a, &dir));
         train_must(ckpt_open(dir, &k));
