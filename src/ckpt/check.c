@@ -89,6 +89,8 @@ int save_check(const struct ckpt_save *s, const struct comm *c, struct arena *a)
     if (s->step < 0 || s->keep < 0 || s->keep_every < 0 || s->n_arrays < 1)
         FAIL(ERR_INTERNAL, "a checkpoint of step %lld, keep %lld, %d arrays", (long long)s->step,
              (long long)s->keep, s->n_arrays);
+    if (s->shared && s->type != CKPT_SHARDED)
+        FAIL(ERR_INTERNAL, "%s has no files that ranks share", ckpt_type_words[s->type]);
     if (s->type != CKPT_FULL && (s->n_shards < 1 || s->n_shards > 99999))
         FAIL(ERR_INTERNAL, "a checkpoint of %d shards", s->n_shards);
     if (!s->output_dir || !*s->output_dir || !s->run_id || !*s->run_id)
@@ -106,8 +108,8 @@ int save_check(const struct ckpt_save *s, const struct comm *c, struct arena *a)
                  (long long)p->begin, (long long)p->end, x->group, x->name,
                  (long long)shape_elems(&x->shape));
         bool full = s->type == CKPT_FULL;
-        if (p->shard < 0 || p->shard >= (full ? 1 : s->n_shards) ||
-            (!full && p->shard % c->size != c->rank))
+        bool own = s->shared ? p->shard == s->shared->file : p->shard % c->size == c->rank;
+        if (p->shard < 0 || p->shard >= (full ? 1 : s->n_shards) || !(full || own))
             FAIL(ERR_INTERNAL, "a piece of %s/%s for shard %d of %d on rank %d of %d", x->group,
                  x->name, p->shard, s->n_shards, c->rank, c->size);
         if (!p->values && !s->fetch && p->begin < p->end)

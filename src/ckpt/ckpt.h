@@ -3,8 +3,9 @@
  *   FULL_STATE_DICT     full.h5: groups /model, /optim/NAME; a dataset a tensor, true name and
  *                       shape, readable by h5py as it is.  Rank 0 lays it out, every rank writes
  *                       its ranges in place: nobody gathers the model.
- *   SHARDED_STATE_DICT  shard-00000-of-00004.h5: a file a rank, the same groups and names; a part
- *                       of a tensor is a flat dataset that says its begin and the tensor's shape.
+ *   SHARDED_STATE_DICT  shard-00000-of-00004.h5: a file a rank or a node, the same groups and names;
+ *                       a part of a tensor is a flat dataset that says its begin and the tensor's
+ *                       shape.
  *   LOCAL_STATE_DICT    the same files, each group as it lies in memory: /local/GROUP/DTYPE.
  *
  * HDF5 lays files out in memory (contiguous, early allocation, no fill, libver V18, aligned to
@@ -43,6 +44,14 @@ struct ckpt_piece {
     int shard;          /* file that takes it: a rank's are rank, rank + size, …; FULL: 0 */
 };
 
+/* SHARDED: a file that several ranks write to, as those of a node may. */
+struct ckpt_shared_file {
+    int file;                        /* that all of this rank's pieces go to; -1: it has none */
+    bool makes;                      /* of the ranks that share it this one lays it out */
+    const struct ckpt_piece *others; /* of the other ranks in it, without values; borrowed */
+    int n_others;
+};
+
 struct ckpt_save {
     const char *output_dir;
     int64_t step;
@@ -56,6 +65,7 @@ struct ckpt_save {
     int n_arrays;
     const struct ckpt_piece *pieces; /* this rank's */
     int n_pieces;
+    const struct ckpt_shared_file *shared; /* borrowed; NULL: a rank's files are its own */
     const char *meta; /* a JSON object as text: whatever the trainer wants back; rank 0's counts */
     /* Elements [begin, end) of an array whose piece has no values, at most 1 MiB of them: what is
      * larger than memory is saved like that. */
@@ -97,6 +107,11 @@ int ckpt_open_manifest(const char *dir, struct ckpt **out);
 /* As ckpt_open, at the price of one: rank 0 reads the manifest of its dir for all, each rank checks
  * its share of the files.  *out NULL where rank 0's dir is.  Collective on c. */
 int ckpt_open_shared(struct comm *c, const char *dir, struct ckpt **out);
+
+/* The checkpoint that what names, as rank 0's ckpt_find() finds it; *out NULL if it is a run's
+ * folder that holds none.  Where the run goes on saving, and deletes the step that was found before
+ * its files are open, the one after it.  Collective on c. */
+int ckpt_open_found(struct comm *c, const char *what, struct ckpt **out);
 void ckpt_close(struct ckpt **k);
 
 /* One file: presence, size, bytes between the ranges.  ERR_DATA names it.  Local. */
@@ -120,10 +135,16 @@ int64_t ckpt_bytes_read(const struct ckpt *k); /* of values, by ckpt_read on thi
 int ckpt_array_find(const struct ckpt *k, const char *group, const char *name);
 
 /* The first way in which group's arrays differ from the expected ones (missing with the nearest
- * name, shape, dtype, layout, one too many): ERR_DATA.  expected's own group is not looked at, nor
- * its layout where that is NULL.  Local. */
+ * name, shape, dtype, layout, one too many): ERR_DATA.  One float dtype may stand for another, see
+ * ckpt_read_as().  expected's own group is not looked at, nor its layout where that is NULL.
+ * Local. */
 int ckpt_match(const struct ckpt *k, const char *group, const struct ckpt_array *expected, int n);
 
 /* Elements [begin, end) of array i, whatever files they are in; checks the checksum of every range
  * that it touches.  ERR_DATA names file, array and range.  Local; one thread at a time. */
 int ckpt_read(const struct ckpt *k, int i, int64_t begin, int64_t end, void *values);
+
+/* The same in another dtype, both floats: rounded to the nearest.  ERR_DATA also where a finite
+ * value would become infinite.  Local; one thread at a time. */
+int ckpt_read_as(const struct ckpt *k, int i, enum dtype as, int64_t begin, int64_t end,
+                 void *values);

@@ -67,6 +67,8 @@ void manifest_tail(const char *bytes, size_t n_bytes, char tail[64]);
 int manifest_parse(const char *path, const char *text, size_t n_bytes, struct arena *a,
                    struct manifest *m);
 int manifest_read(const char *path, struct arena *a, struct manifest *m);
+/* Whose it is, from its first bytes alone: nothing else is checked.  ERR_DATA.  Local. */
+int manifest_read_run(const char *path, struct arena *a, const char **run_id);
 
 /* check.c: names and shapes that a file may hold; code is the status if one may not.  Local. */
 int array_check(const struct ckpt_array *x, int code);

@@ -121,12 +121,12 @@ static int drop_step(const struct commit *k, struct arena *a, const char *name)
     return file_remove_tree(gone);
 }
 
-/* A step whose manifest cannot be read is nobody's: it is neither counted nor deleted. */
+/* A step that does not say whose it is is nobody's: it is neither counted nor deleted.  No more is
+ * read of it, since manifests of large models take longer to read than a small save does. */
 static bool is_of_run(const struct commit *k, struct arena *a, const char *name, const char *run_id)
 {
-    struct manifest m;
-    const char *path = arena_printf(a, "%s/%s/%s", k->run_dir, name, CKPT_MANIFEST);
-    return manifest_read(path, a, &m) == ERR_OK && strcmp(m.run_id, run_id) == 0;
+    const char *of, *path = arena_printf(a, "%s/%s/%s", k->run_dir, name, CKPT_MANIFEST);
+    return manifest_read_run(path, a, &of) == ERR_OK && strcmp(of, run_id) == 0;
 }
 
 /* What the link `best` names, or "". */

@@ -3,9 +3,12 @@
 #include "ckpt/ckpt_impl.h"
 
 #include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int get_children(const struct json *object, const char *key, enum json_type type,
                         const struct json **out)
@@ -265,5 +268,39 @@ int manifest_read(const char *path, struct arena *a, struct manifest *m)
     TRY(file_read(path, CKPT_MANIFEST_MAX_BYTES, ERR_DATA, &text, &n_bytes));
     int rc = manifest_parse(path, text, n_bytes, a, m);
     free(text);
+    return rc;
+}
+
+/* What stands before state_dict_type closes to an object of its own. */
+static int parse_head(char *head, struct arena *a, const char **run_id)
+{
+    char *end = strstr(head, ",\n\"state_dict_type\"");
+    const struct json *root;
+    const char *format;
+    if (!end)
+        FAIL(ERR_DATA, "it does not begin as a manifest does");
+    memcpy(end, "}", 2);
+    TRY(json_parse(head, strlen(head), a, &root));
+    TRY(json_get_string(root, "format", &format));
+    if (strcmp(format, CKPT_FORMAT) != 0)
+        FAIL(ERR_DATA, "format \"%.100s\"; this version reads \"%s\"", format, CKPT_FORMAT);
+    return json_get_string(root, "run_id", run_id);
+}
+
+int manifest_read_run(const char *path, struct arena *a, const char **run_id)
+{
+    enum { HEAD_BYTES = 4096 };
+    char head[HEAD_BYTES + 1];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        FAIL(ERR_DATA, "cannot open %s: %s", path, strerror(errno));
+    ssize_t n = pread(fd, head, HEAD_BYTES, 0);
+    int rc = n < 0 ? err_set(ERR_DATA, "cannot read it: %s", strerror(errno)) : ERR_OK;
+    close(fd);
+    head[n < 0 ? 0 : n] = 0;
+    if (rc == ERR_OK)
+        rc = parse_head(head, a, run_id);
+    if (rc != ERR_OK)
+        err_prefix("%s", path);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* A checkpoint's arrays against those that a model expects. */
 #include "ckpt/ckpt_impl.h"
 
+#include "tensor/convert.h"
 #include <string.h>
 
 static int missing(const struct ckpt *k, const char *group, const char *name)
@@ -24,7 +25,7 @@ static int match_one(const struct ckpt *k, const struct ckpt_array *x, const str
         FAIL(ERR_DATA, "checkpoint %s: %s/%s has shape %s, the model wants %s", k->dir, x->group,
              x->name, shape_print(&x->shape, here, sizeof here),
              shape_print(&e->shape, there, sizeof there));
-    if (x->dtype != e->dtype)
+    if (x->dtype != e->dtype && !(dtype_is_float(x->dtype) && dtype_is_float(e->dtype)))
         FAIL(ERR_DATA, "checkpoint %s: %s/%s holds %s, the model wants %s", k->dir, x->group,
              x->name, dtype_name(x->dtype), dtype_name(e->dtype));
     if (e->layout && !x->layout)

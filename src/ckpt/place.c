@@ -21,16 +21,26 @@ static int by_place(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
+/* Those of pieces that go to shard, behind the n parts that there are.  Returns how many then. */
+static int take(const struct ckpt_piece *pieces, int n_pieces, int shard, struct placed *part,
+                int n)
+{
+    for (int i = 0; i < n_pieces; i++) {
+        const struct ckpt_piece *x = &pieces[i];
+        if (x->shard == shard && x->begin < x->end)
+            part[n++] = (struct placed){.array = x->array, .begin = x->begin, .end = x->end};
+    }
+    return n;
+}
+
 /* The pieces of one shard in order; what touches is joined, since one dataset will hold it. */
 static int collect(const struct ckpt_save *s, int shard, struct arena *a, struct placement *p)
 {
-    int n = 0;
-    p->part = arena_alloc(a, ((size_t)s->n_pieces + 1) * sizeof *p->part);
-    for (int i = 0; i < s->n_pieces; i++) {
-        const struct ckpt_piece *x = &s->pieces[i];
-        if (x->shard == shard && x->begin < x->end)
-            p->part[n++] = (struct placed){.array = x->array, .begin = x->begin, .end = x->end};
-    }
+    int n_others = s->shared ? s->shared->n_others : 0;
+    p->part = arena_alloc(a, ((size_t)s->n_pieces + (size_t)n_others + 1) * sizeof *p->part);
+    int n = take(s->pieces, s->n_pieces, shard, p->part, 0);
+    if (n_others > 0)
+        n = take(s->shared->others, n_others, shard, p->part, n);
     qsort(p->part, (size_t)n, sizeof *p->part, by_place);
     for (int i = 0; i < n; i++) {
         struct placed *last = p->n_parts ? &p->part[p->n_parts - 1] : NULL;

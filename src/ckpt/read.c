@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "tensor/convert.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +103,7 @@ static int read_range(const struct ckpt *k, const struct ckpt_range *r, int64_t 
     return ERR_OK;
 }
 
-int ckpt_read(const struct ckpt *k, int i, int64_t begin, int64_t end, void *values)
+static int check_ask(const struct ckpt *k, int i, int64_t begin, int64_t end)
 {
     if (i < 0 || i >= k->m.n_arrays)
         FAIL(ERR_INTERNAL, "array %d of a checkpoint of %d", i, k->m.n_arrays);
@@ -110,25 +111,64 @@ int ckpt_read(const struct ckpt *k, int i, int64_t begin, int64_t end, void *val
     if (begin < 0 || end < begin || end > shape_elems(&x->shape))
         FAIL(ERR_INTERNAL, "elements [%lld, %lld) of %s/%s, which has %lld", (long long)begin,
              (long long)end, x->group, x->name, (long long)shape_elems(&x->shape));
-    if (begin == end)
-        return ERR_OK;
+    return ERR_OK;
+}
+
+/* The first range of array i that ends behind element begin. */
+static int64_t first_range(const struct ckpt *k, int i, int64_t begin)
+{
     int64_t low = k->m.first_range[i], high = k->m.first_range[i + 1];
-    while (low < high) { /* the first range that ends behind begin */
+    while (low < high) {
         int64_t mid = low + (high - low) / 2;
         if (k->m.ranges[mid].end > begin)
             high = mid;
         else
             low = mid + 1;
     }
+    return low;
+}
+
+int ckpt_read(const struct ckpt *k, int i, int64_t begin, int64_t end, void *values)
+{
+    TRY(check_ask(k, i, begin, end));
+    if (begin == end)
+        return ERR_OK;
     char *bounce = malloc(CKPT_CUT_BYTES);
     if (!bounce)
         FAIL(ERR_RESOURCE, "no memory to read %s", k->dir);
     int rc = ERR_OK;
-    for (int64_t r = low; r < k->m.first_range[i + 1] && k->m.ranges[r].begin < end; r++) {
+    for (int64_t r = first_range(k, i, begin);
+         r < k->m.first_range[i + 1] && k->m.ranges[r].begin < end; r++) {
         rc = read_range(k, &k->m.ranges[r], begin, end, values, bounce);
         if (rc != ERR_OK)
             break;
     }
     free(bounce);
+    return rc;
+}
+
+/* Range by range, since each is read whole for its checksum anyway. */
+int ckpt_read_as(const struct ckpt *k, int i, enum dtype as, int64_t begin, int64_t end,
+                 void *values)
+{
+    TRY(check_ask(k, i, begin, end));
+    const struct ckpt_array *x = &k->m.arrays[i];
+    if (as == x->dtype || begin == end)
+        return ckpt_read(k, i, begin, end, values);
+    REQUIRE(dtype_is_float(as) && dtype_is_float(x->dtype));
+    char *piece = malloc(CKPT_CUT_BYTES);
+    if (!piece)
+        FAIL(ERR_RESOURCE, "no memory to read %s", k->dir);
+    int rc = ERR_OK;
+    for (int64_t at = begin, r = first_range(k, i, begin); at < end && rc == ERR_OK; r++) {
+        int64_t stop = k->m.ranges[r].end < end ? k->m.ranges[r].end : end;
+        rc = ckpt_read(k, i, at, stop, piece);
+        char *to = (char *)values + (size_t)(at - begin) * dtype_bytes(as);
+        if (rc == ERR_OK && dtype_convert(as, to, x->dtype, piece, stop - at) > 0)
+            rc = err_set(ERR_DATA, "%s: values of %s/%s are beyond the range of %s", k->dir,
+                         x->group, x->name, dtype_name(as));
+        at = stop;
+    }
+    free(piece);
     return rc;
 }

@@ -2,6 +2,7 @@
  * the plan alone: no mpirun, no memory for weights, any number of ranks. */
 #include "cli/cli.h"
 
+#include "train/saver.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -31,8 +32,9 @@ static int largest_rank(const struct plan *p)
     return best;
 }
 
-static const char *const columns[] = {"weights",    "master", "gradients", "moments", "extra",
-                                      "activation", "host",   "node",      "disk",    "sent/step"};
+static const char *const columns[] = {"weights", "master",     "gradients", "moments",
+                                      "extra",   "activation", "snapshots", "host",
+                                      "node",    "disk",       "sent/step"};
 
 static void print_head(struct text *t)
 {
@@ -46,6 +48,17 @@ static void print_head(struct text *t)
 static int64_t group_of(const struct policy *p, const struct plan_conf *conf)
 {
     return p->group == GROUP_NODE ? conf->ranks / conf->nodes : p->averages ? 1 : conf->ranks;
+}
+
+/* What saves behind the training copy at the most: as many snapshots as the job may hold. */
+static double snapshot_bytes(const struct run *r, const struct shard_conf *conf,
+                             const struct plan *p, int rank)
+{
+    struct run view = *r;
+    view.shard = *conf;
+    double n_elem =
+        (double)plan_own_elems(p, rank) + (double)conf->n_states * (double)plan_own_train(p, rank);
+    return saver_most_snapshots(&view) * n_elem * (double)sizeof(float);
 }
 
 /* One strategy's line. */
@@ -73,7 +86,8 @@ static void print_row(const struct run *r, const struct policy *policy,
     shard_count_traffic(p, r->model, &conf, r->batching.accumulation, r->strategy.n_ranks / group,
                         &x);
     double activations = (double)(m->tape_bytes + m->frame_bytes + m->scratch_bytes);
-    double host = (double)shard_bytes(p, r->model, &conf, rank) + activations;
+    double snapshots = snapshot_bytes(r, &conf, p, rank);
+    double host = (double)shard_bytes(p, r->model, &conf, rank) + activations + snapshots;
     text_printf(t, "%c %-19s", mine ? '*' : ' ', policy->name);
     column(t, (double)s.copy);
     column(t, (double)s.master);
@@ -81,6 +95,7 @@ static void print_row(const struct run *r, const struct policy *policy,
     column(t, (double)s.state);
     column(t, (double)(s.gathered + s.unit_grads + s.scratch + s.swap + s.hook));
     column(t, activations);
+    column(t, snapshots);
     column(t, host);
     column(t, host * (double)node + (double)s.node * (double)(node / here));
     column(t, (double)s.disk);
@@ -137,6 +152,8 @@ const struct command plan_command = {
         "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
         "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
         "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
+        "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
+        "is room; checkpoint.async = false needs none.\n"
         "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
         "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
         "* is the job's own strategy.  Needs no mpirun.\n",

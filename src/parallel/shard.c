@@ -261,8 +261,8 @@ void shard_sum_by_hook(struct shard *s, int64_t step)
         power_sgd_sum(s->power_sgd, step);
 }
 
-/* The error is cut as gradients are; rank 0 owns Q, which all hold. */
-static struct shard_part hook_part(const struct shard *s, int array, int row, bool own_only)
+/* All of row in an array of a hook; nothing where it has none. */
+static struct shard_part hook_whole(const struct shard *s, int array, int row)
 {
     struct shard_part p = {0};
     int64_t r;
@@ -270,10 +270,27 @@ static struct shard_part hook_part(const struct shard *s, int array, int row, bo
         return p;
     const struct shape *shape = &s->model->table.rows[row].shape;
     p.end = array == SHARD_HOOK_Q ? r * shape->dim[1] : shape_elems(shape);
-    if (array == SHARD_HOOK_Q && own_only && s->comm->rank != 0)
-        return (struct shard_part){0};
-    if (array == SHARD_HOOK_ERROR && own_only)
-        plan_own_part(s->plan, s->model, row, s->comm->rank, &p.begin, &p.end);
+    return p;
+}
+
+/* A hook's error is cut as gradients are; rank 0 owns Q, which all hold. */
+struct shard_part shard_part_of(const struct shard *s, int array, int row, int rank)
+{
+    struct shard_part p = {0};
+    if (array == SHARD_HOOK_Q)
+        return rank == 0 ? hook_whole(s, array, row) : p;
+    bool none = array == SHARD_HOOK_ERROR
+                    ? hook_whole(s, array, row).end == 0
+                    : s->plan->unit[s->plan->place[row].unit].frozen && array != SHARD_MASTER;
+    if (!none)
+        plan_own_part(s->plan, s->model, row, rank, &p.begin, &p.end);
+    return p;
+}
+
+static struct shard_part hook_part(const struct shard *s, int array, int row, bool own_only)
+{
+    struct shard_part p =
+        own_only ? shard_part_of(s, array, row, s->comm->rank) : hook_whole(s, array, row);
     float *q = power_sgd_q(s->power_sgd, row), *e = power_sgd_error(s->power_sgd);
     if (p.begin < p.end)
         p.values = array == SHARD_HOOK_Q ? q : e + s->plan->place[row].begin + p.begin;
@@ -291,11 +308,9 @@ static struct shard_part part_of(const struct shard *s, int array, int row, bool
     float *base = is_grad                 ? s->grad
                   : array == SHARD_MASTER ? s->master
                                           : s->state[array - SHARD_STATE];
-    struct shard_part p = {.end = shape_elems(&s->model->table.rows[row].shape)};
-    if (x->plan->frozen && array != SHARD_MASTER)
-        return (struct shard_part){0};
-    if (own_only || parts)
-        plan_own_part(s->plan, s->model, row, s->comm->rank, &p.begin, &p.end);
+    struct shard_part p = shard_part_of(s, array, row, s->comm->rank);
+    if (!own_only && !parts && !(x->plan->frozen && array != SHARD_MASTER))
+        p = (struct shard_part){.end = shape_elems(&s->model->table.rows[row].shape)};
     if (p.begin < p.end)
         p.values = shard_at(s, x, base, parts, at->begin - x->plan->begin + p.begin);
     return p;

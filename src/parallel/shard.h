@@ -161,6 +161,9 @@ enum shard_array {
  * SHARD_GRAD: after the step's last micro-step.  Local. */
 struct shard_part shard_own_part(const struct shard *s, int array, int row);
 
+/* The same of any rank of s->comm, without values.  Local. */
+struct shard_part shard_part_of(const struct shard *s, int array, int row, int rank);
+
 /* Own parts of master or a state were written: bring the others' where the array is whole.
  * Collective on s->comm. */
 void shard_share(struct shard *s, int array);

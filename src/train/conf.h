@@ -70,10 +70,12 @@ struct ckpt_conf {
     int async;           /* enum save_async */
     int64_t keep_every;  /* 0: none */
     bool save_best;
+    int shard_files;           /* enum shard_files */
     int state_dict_type;       /* enum ckpt_type */
     int final_state_dict_type; /* 0: as state_dict_type; else 1 + enum ckpt_type */
     int final_type;            /* enum ckpt_type: what follows from both */
 };
+enum shard_files { FILES_RANK, FILES_NODE };
 enum save_async { ASYNC_AUTO, ASYNC_TRUE, ASYNC_FALSE };
 enum resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };
 enum world_change { WORLD_KEEP_GLOBAL, WORLD_KEEP_PER_RANK, WORLD_ERROR };

@@ -77,7 +77,7 @@ static int stop(struct loop *l)
     else
         TRY(saver_finish(v));
     if (!hurry && v->saved_step != l->engine->step)
-        TRY(saver_save(v, SAVE_LAST, false));
+        TRY(saver_save(v, SAVE_STOPPED, false));
     FAIL(ERR_STOPPED, "by %s at step %lld of %lld: %s; the same command goes on from there",
          stop_reason(&l->engine->stop), (long long)l->engine->step,
          (long long)l->run->batching.total_steps,
@@ -178,6 +178,9 @@ int loop_train(struct run *run, struct device *dev, const char *job_text)
     if (run->from)
         comm_print(run->comm, "resume   %s: step %lld, %lld samples seen", ckpt_dir(run->from),
                    (long long)run->resume.step, (long long)run->resume.samples);
+    if (run->from && ckpt_array_at(run->from, 0)->dtype != DTYPE_F32)
+        comm_print(run->comm, "note: its weights are not as they were trained: %s",
+                   dtype_name(ckpt_array_at(run->from, 0)->dtype));
     if (run->resume.step >= run->batching.total_steps) {
         comm_print(run->comm, "nothing to do: the run is finished (step %lld of %lld)",
                    (long long)run->resume.step, (long long)run->batching.total_steps);

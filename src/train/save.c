@@ -65,6 +65,29 @@ static struct ckpt_piece *own_pieces(const struct engine *e, const struct run_pl
     return pieces;
 }
 
+/* The file of this rank and its neighbours: what they put there the plan tells. */
+static struct ckpt_shared_file *share_file(const struct engine *e, int file_ranks,
+                                           const struct run_place *place, int n_arrays,
+                                           struct arena *a)
+{
+    struct ckpt_shared_file *f = arena_alloc(a, sizeof *f);
+    int rank = e->group->rank, first = rank / file_ranks * file_ranks, next = first + file_ranks;
+    next = next < e->group->size ? next : e->group->size;
+    size_t most = (size_t)n_arrays * (size_t)(next - first);
+    struct ckpt_piece *others = arena_alloc(a, (most + 1) * sizeof *others);
+    bool writes = !e->replicas || e->replicas->rank == 0;
+    *f = (struct ckpt_shared_file){
+        .file = writes ? rank / file_ranks : -1, .makes = rank == first, .others = others};
+    for (int i = 0; i < n_arrays && writes; i++)
+        for (int r = first; r < next; r++) {
+            struct shard_part p = shard_part_of(e->shard, place[i].array, place[i].row, r);
+            if (r != rank && p.begin < p.end)
+                others[f->n_others++] = (struct ckpt_piece){
+                    .array = i, .begin = p.begin, .end = p.end, .shard = f->file};
+        }
+    return f;
+}
+
 int64_t save_bytes(const struct engine *e)
 {
     struct arena *a = arena_create();
@@ -92,15 +115,16 @@ int save_checkpoint(struct engine *e, const struct save_request *q, struct ckpt_
     struct run_place *place;
     struct ckpt_array *arrays = run_arrays(&view, &n_arrays, &place);
     struct ckpt_piece *pieces = own_pieces(e, place, n_arrays, a, &n_pieces);
+    int file_ranks = q->type == CKPT_SHARDED && q->file_ranks > 1 ? q->file_ranks : 1;
     for (int i = 0; i < n_pieces && q->type != CKPT_FULL; i++)
-        pieces[i].shard = e->group->rank;
+        pieces[i].shard = e->group->rank / file_ranks;
     struct text meta = {0};
     print_meta(e, q, &meta);
     struct ckpt_save s = {.output_dir = r->conf.main.output_dir,
                           .step = e->step,
                           .run_id = q->run_id,
                           .type = q->type,
-                          .n_shards = e->group->size,
+                          .n_shards = (e->group->size + file_ranks - 1) / file_ranks,
                           .keep = c->keep,
                           .keep_every = c->keep_every,
                           .is_best = q->is_best,
@@ -108,6 +132,8 @@ int save_checkpoint(struct engine *e, const struct save_request *q, struct ckpt_
                           .n_arrays = n_arrays,
                           .pieces = pieces,
                           .n_pieces = n_pieces,
+                          .shared =
+                              file_ranks > 1 ? share_file(e, file_ranks, place, n_arrays, a) : NULL,
                           .meta = arena_strdup(a, meta.s)};
     text_clear(&meta);
     if (b)
@@ -137,7 +163,7 @@ static int load_arrays(struct engine *e, const struct ckpt *k, bool weights_only
                                   ? shard_held_part(e->shard, place[i].array, place[i].row)
                                   : shard_own_part(e->shard, place[i].array, place[i].row);
         if (p.begin < p.end)
-            rc = ckpt_read(k, at, p.begin, p.end, p.values);
+            rc = ckpt_read_as(k, at, DTYPE_F32, p.begin, p.end, p.values);
     }
     arena_destroy(&a);
     TRY_ALL(r->comm, rc);

@@ -7,6 +7,7 @@ struct save_request {
     const char *job_text, *run_id;
     int64_t metrics_bytes;
     enum ckpt_type type;
+    int file_ranks;   /* SHARDED: neighbours that share a file; below 2: each has its own */
     double best_loss; /* of the run so far; NaN: none */
     bool is_best;     /* this step is the best */
 };

@@ -29,6 +29,25 @@ static int64_t count_room(const struct engine *e, int64_t n_bytes, int most)
     return n;
 }
 
+/* Ranks that share a file: those of a node, in their order. */
+static int choose_files(struct saver *s)
+{
+    const struct run *r = s->engine->run;
+    const struct comm *c = r->comm;
+    int64_t most = c->node_size;
+    s->file_ranks = 1;
+    if (r->conf.ckpt.shard_files != FILES_NODE)
+        return ERR_OK;
+    c->ops->max_i64(r->comm, &most, 1);
+    s->file_ranks = (int)most;
+    bool in_order = c->rank / most * most == c->node;
+    return comm_agree(r->comm, in_order ? ERR_OK
+                                        : job_error(r->conf.job, "checkpoint", NULL, "shard_files",
+                                                    "rank %d's node begins with rank %d: ranks "
+                                                    "must fill one node of %lld after another",
+                                                    c->rank, c->node, (long long)most));
+}
+
 static void say(const struct saver *s, int64_t n_bytes, int most)
 {
     const struct comm *c = s->engine->run->comm;
@@ -53,6 +72,7 @@ int saver_open(struct saver *s, struct engine *e)
                         .saved_step = r->from ? r->resume.step : -1,
                         .save_s = -1,
                         .best_loss = r->resume.best_loss};
+    TRY(choose_files(s));
     int64_t v[2] = {-count_room(e, n_bytes, most), n_bytes};
     r->comm->ops->max_i64(r->comm, v, 2);
     s->n_snapshots = (int)-v[0];
@@ -137,18 +157,20 @@ int saver_save(struct saver *s, enum save_when when, bool is_best)
 {
     struct engine *e = s->engine;
     const struct ckpt_conf *c = &e->run->conf.ckpt;
-    bool last = when == SAVE_LAST;
+    bool waits = when != SAVE_ON_THE_WAY;
+    int type = when == SAVE_LAST ? c->final_type : c->state_dict_type;
     struct save_request q = {.job_text = s->job_text,
                              .run_id = s->run_id,
                              .metrics_bytes = s->metrics->n_bytes,
-                             .type = (enum ckpt_type)(last ? c->final_type : c->state_dict_type),
+                             .type = (enum ckpt_type)type,
+                             .file_ranks = s->file_ranks,
                              .best_loss = s->best_loss,
                              .is_best = is_best};
-    if (last)
+    if (waits)
         TRY(saver_finish(s));
-    while (s->background && !last && !ckpt_background_is_free(s->background))
+    while (s->background && !waits && !ckpt_background_is_free(s->background))
         TRY(poll(s, true));
-    bool behind = s->background && !last;
+    bool behind = s->background && !waits;
     double start_s = clock_now_s();
     engine_settle(e);
     trace_begin(e->trace, TRACE_IO, behind ? "snapshot" : "checkpoint", NULL);

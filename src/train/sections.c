@@ -118,6 +118,7 @@ static const char *const world_words[] = {"keep_global", "keep_per_rank", "error
 static const char *const error_words[] = {"stop", "continue", NULL};
 static const char *const export_words[] = {"none", "safetensors", NULL};
 static const char *const async_words[] = {"auto", "true", "false", NULL};
+static const char *const files_words[] = {"rank", "node", NULL};
 static const char *const final_words[] = {"auto", "FULL_STATE_DICT", "SHARDED_STATE_DICT",
                                           "LOCAL_STATE_DICT", NULL};
 
@@ -142,6 +143,8 @@ static const struct opt ckpt_opts[] = {
     ENUM(ckpt_conf, state_dict_type, "FULL_STATE_DICT", ckpt_type_words,
          "one file, a file a rank, or a file a rank that resumes only on the same ranks; FSDP: "
          "SHARDED_STATE_DICT unless its plugin says"),
+    ENUM(ckpt_conf, shard_files, "rank", files_words,
+         "SHARDED_STATE_DICT: a file a rank, or one for all ranks of a node"),
     ENUM(ckpt_conf, final_state_dict_type, "auto", final_words,
          "of the last checkpoint; auto: as state_dict_type"),
     {.type = OPT_END},

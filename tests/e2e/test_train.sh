@@ -104,7 +104,8 @@ ok $? "and the same likeliest letters in bf16"
 # a signal to the launcher: saved, status 75, and the same bits after going on
 rm -rf "$T/run"
 mpirun -n 2 "$STRETTO" train "$T/job.ini" job.max_steps=100000 scheduler.total_num_steps=30 \
-    checkpoint.every_steps=0 eval.every_steps=0 >"$T/.log" 2>&1 &
+    checkpoint.every_steps=0 checkpoint.final_state_dict_type=SHARDED_STATE_DICT \
+    eval.every_steps=0 >"$T/.log" 2>&1 &
 launcher=$!
 i=0
 while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
@@ -117,6 +118,8 @@ wait $launcher
 ok $? "SIGUSR1 saves and ends with status 75"
 [ "$(grep -c '^stretto: ' "$T/.log")" = 1 ]
 ok $? "in one line"
+[ -e "$T/run/latest/full.h5" ]
+ok $? "of state_dict_type: final_state_dict_type is for a run that is finished"
 rm -rf "$T/run"
 "$STRETTO" train "$T/job.ini" job.max_steps=100000 checkpoint.every_steps=2 eval.every_steps=0 \
     >"$T/.log" 2>&1 &

@@ -127,8 +127,11 @@ static void test_match(const char *dir)
         x.layout = "in_out";
         match(k, 0, x, "model/wte.weight has layout out_in, the model wants in_out");
         x = arrays[0];
-        x.dtype = DTYPE_BF16;
-        match(k, 0, x, "model/wte.weight holds float32, the model wants bfloat16");
+        x.dtype = DTYPE_BF16; /* another float is read as it is wanted */
+        CHECK(ckpt_match(k, "model", &x, 1) == ERR_DATA);
+        CHECK_HAS(err_text(), "which the model does not");
+        x.dtype = DTYPE_I64;
+        match(k, 0, x, "model/wte.weight holds float32, the model wants int64");
         x = arrays[2];
         x.layout = "plain";
         match(k, 2, x, "model/free does not say its layout");

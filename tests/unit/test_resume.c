@@ -36,17 +36,6 @@ static uint64_t fingerprint(const struct train_run *t)
     return h;
 }
 
-static struct ckpt *newest(struct comm *c, const char *folder, struct arena *a)
-{
-    const char *dir;
-    struct ckpt *k;
-    c->ops->barrier(c);
-    train_must(ckpt_find(folder, a, &dir));
-    REQUIRE(dir);
-    train_must(ckpt_open(dir, &k));
-    return k;
-}
-
 static void test_bitwise(struct comm *c, const char *folder)
 {
     char ini[2048], saves[300];
@@ -63,14 +52,14 @@ static void test_bitwise(struct comm *c, const char *folder)
         CHECK(train_step(&first).loss == losses[i]);
     train_must(train_save(&first, CKPT_SHARDED));
     train_close(&first);
-    train_open(&rest, c, ini, newest(c, saves, straight.arena));
+    train_open(&rest, c, ini, train_newest(c, saves, straight.arena));
     CHECK(rest.engine->step == N_STEPS / 2);
     for (int i = N_STEPS / 2; i < N_STEPS; i++)
         CHECK(train_step(&rest).loss == losses[i]);
     CHECK(fingerprint(&rest) == fingerprint(&straight));
     /* into the running process: load right after save */
     train_must(train_save(&rest, CKPT_FULL));
-    struct ckpt *k = newest(c, saves, straight.arena);
+    struct ckpt *k = train_newest(c, saves, straight.arena);
     uint64_t before = fingerprint(&rest);
     rest.engine->shard->master[0] += 1;
     train_must(save_load_weights(rest.engine, k));
@@ -125,7 +114,7 @@ static void leg(struct comm *world, int n_ranks, int n_steps, const char *folder
         snprintf(ini, sizeof ini, mlp_job, saves, folder, BATCH);
         train_must(ckpt_find(saves, a, &dir));
         c->ops->barrier(c);
-        train_open(&t, c, ini, dir ? newest(c, saves, a) : NULL);
+        train_open(&t, c, ini, dir ? train_newest(c, saves, a) : NULL);
         CHECK(t.run.batching.micro_global == 4 * BATCH);
         count_steps(&t, c, n_steps, seen);
         train_must(train_save(&t, CKPT_FULL));

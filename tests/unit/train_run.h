@@ -66,6 +66,18 @@ static inline int train_save(struct train_run *t, enum ckpt_type type)
     return save_checkpoint(t->engine, &q, NULL);
 }
 
+/* The newest checkpoint of a run's folder, on every rank. */
+static inline struct ckpt *train_newest(struct comm *c, const char *folder, struct arena *a)
+{
+    const char *dir;
+    struct ckpt *k;
+    c->ops->barrier(c);
+    train_must(ckpt_find(folder, a, &dir));
+    REQUIRE(dir);
+    train_must(ckpt_open(dir, &k));
+    return k;
+}
+
 /* A folder of this test alone, made by rank 0 of c; the same name on all ranks. */
 static inline void train_folder(struct comm *c, char *path, size_t cap)
 {
