@@ -43,5 +43,6 @@ struct safetensors_save {
 };
 
 /* Write it all, in pieces of at most 1 MiB of memory; each file under a temporary name until it is
- * on the disk, the index last.  ERR_DATA: it is there already; ERR_RESOURCE: the disk.  Local. */
-int safetensors_write(const struct safetensors_save *s, struct arena *a);
+ * on the disk, the index last.  Every rank writes a share of the values.  ERR_DATA: it is there
+ * already; ERR_RESOURCE: the disk.  Collective on c. */
+int safetensors_write(struct comm *c, const struct safetensors_save *s, struct arena *a);

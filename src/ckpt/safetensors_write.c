@@ -20,8 +20,9 @@ static const char *const words[DTYPE_COUNT] = {
 
 /* Files of a save: file k holds arrays [first[k], first[k + 1]). */
 struct writing {
-    const struct safetensors_save *s; /* borrowed */
-    struct arena *a;                  /* borrowed */
+    struct comm *c; /* borrowed, as the next two */
+    const struct safetensors_save *s;
+    struct arena *a;
     int *first;
     const char **name;
     int n_files;
@@ -87,57 +88,90 @@ static void print_header(const struct writing *w, int k, struct text *t)
         text_printf(t, " ");
 }
 
-static int write_values(const struct writing *w, int k, int fd, const char *path)
-{
-    for (int i = w->first[k]; i < w->first[k + 1]; i++) {
-        const struct ckpt_array *x = &w->s->arrays[i];
-        int64_t elem_bytes = (int64_t)dtype_bytes(x->dtype), n = shape_elems(&x->shape);
-        int64_t most = PIECE_BYTES / elem_bytes;
-        for (int64_t at = 0; at < n;) {
-            int64_t end = n - at < most ? n : at + most;
-            TRY(w->s->fetch(w->s->self, i, at, end, w->piece));
-            TRY(file_write_fd(fd, path, w->piece, (size_t)((end - at) * elem_bytes)));
-            at = end;
-        }
-    }
-    return ERR_OK;
-}
-
-static int write_file(const struct writing *w, int k, int fd, const char *path)
-{
-    struct text t = {0};
-    unsigned char head[8];
-    print_header(w, k, &t);
-    for (int i = 0; i < 8; i++)
-        head[i] = (unsigned char)((uint64_t)t.n_bytes >> 8 * i & 255);
-    int rc = t.n_bytes > SAFETENSORS_MAX_HEADER
-                 ? err_set(ERR_DATA, "%s: its header would be too long", path)
-                 : file_write_fd(fd, path, head, sizeof head);
-    if (rc == ERR_OK)
-        rc = file_write_fd(fd, path, t.s, t.n_bytes);
-    text_clear(&t);
-    TRY(rc);
-    TRY(write_values(w, k, fd, path));
-    if (fsync(fd) != 0)
-        FAIL(ERR_RESOURCE, "cannot sync %s: %s", path, strerror(errno));
-    return ERR_OK;
-}
-
 static const char *place(const struct writing *w, const char *name, const char *end)
 {
     return arena_printf(w->a, "%s/%s%s", w->s->folder, name, end);
 }
 
+static int close_file(int fd, const char *path, int rc)
+{
+    if (close(fd) != 0 && rc == ERR_OK)
+        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", path, strerror(errno));
+    return rc;
+}
+
+static int header_of(const struct writing *w, int k, struct text *t)
+{
+    print_header(w, k, t);
+    if (t->n_bytes > SAFETENSORS_MAX_HEADER)
+        FAIL(ERR_DATA, "%s: its header would be too long", w->name[k]);
+    return ERR_OK;
+}
+
+/* The header, and room for the values. */
 static int create_file(const struct writing *w, int k)
 {
     const char *tmp = place(w, w->name[k], ".tmp");
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    struct text t = {0};
+    unsigned char head[8];
+    TRY(header_of(w, k, &t));
+    for (int i = 0; i < 8; i++)
+        head[i] = (unsigned char)((uint64_t)t.n_bytes >> 8 * i & 255);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), rc;
     if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot create %s: %s", tmp, strerror(errno));
-    int rc = write_file(w, k, fd, tmp);
-    if (close(fd) != 0 && rc == ERR_OK)
-        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", tmp, strerror(errno));
-    return rc;
+        rc = err_set(ERR_RESOURCE, "cannot create %s: %s", tmp, strerror(errno));
+    else
+        rc = file_pwrite_fd(fd, tmp, head, sizeof head, 0);
+    if (rc == ERR_OK)
+        rc = file_pwrite_fd(fd, tmp, t.s, t.n_bytes, sizeof head);
+    text_clear(&t);
+    return fd < 0 ? rc : close_file(fd, tmp, rc);
+}
+
+/* Pieces of array i of a file whose next byte is *at; *before: bytes of all files before them.  A
+ * rank writes those that begin in its share of all bytes. */
+static int write_array(const struct writing *w, int i, int fd, const char *path, int64_t *at,
+                       int64_t *before)
+{
+    const struct ckpt_array *x = &w->s->arrays[i];
+    int64_t elem_bytes = (int64_t)dtype_bytes(x->dtype), n = shape_elems(&x->shape);
+    int64_t most = PIECE_BYTES / elem_bytes;
+    for (int64_t begin = 0; begin < n; begin += most) {
+        int64_t end = n - begin < most ? n : begin + most, n_bytes = (end - begin) * elem_bytes;
+        double share = (double)*before / (double)w->n_bytes;
+        if ((int)(share * w->c->size) == w->c->rank) {
+            TRY(w->s->fetch(w->s->self, i, begin, end, w->piece));
+            TRY(file_pwrite_fd(fd, path, w->piece, (size_t)n_bytes, *at));
+        }
+        *at += n_bytes;
+        *before += n_bytes;
+    }
+    return ERR_OK;
+}
+
+static int write_file(const struct writing *w, int k, int64_t *before)
+{
+    const char *tmp = place(w, w->name[k], ".tmp");
+    struct text t = {0};
+    TRY(header_of(w, k, &t));
+    int64_t at = 8 + (int64_t)t.n_bytes;
+    text_clear(&t);
+    int fd = open(tmp, O_WRONLY | O_CLOEXEC), rc = ERR_OK;
+    if (fd < 0)
+        FAIL(ERR_RESOURCE, "cannot open %s: %s", tmp, strerror(errno));
+    for (int i = w->first[k]; i < w->first[k + 1] && rc == ERR_OK; i++)
+        rc = write_array(w, i, fd, tmp, &at, before);
+    if (rc == ERR_OK && fsync(fd) != 0)
+        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", tmp, strerror(errno));
+    return close_file(fd, tmp, rc);
+}
+
+static int write_files(const struct writing *w)
+{
+    int64_t before = 0;
+    for (int k = 0; k < w->n_files; k++)
+        TRY(write_file(w, k, &before));
+    return ERR_OK;
 }
 
 static int rename_file(const struct writing *w, const char *name)
@@ -184,10 +218,17 @@ static int check_free(const struct writing *w)
     return ERR_OK;
 }
 
-static int write_all(struct writing *w)
+static int create_files(const struct writing *w)
 {
+    TRY(file_make_dirs(w->s->folder));
+    TRY(check_free(w));
     for (int k = 0; k < w->n_files; k++)
         TRY(create_file(w, k));
+    return ERR_OK;
+}
+
+static int name_files(const struct writing *w)
+{
     if (w->n_files > 1)
         TRY(create_index(w));
     if (!w->s->name) /* of a save that is replaced */
@@ -201,25 +242,33 @@ static int write_all(struct writing *w)
     return file_sync_dir(w->s->folder);
 }
 
-int safetensors_write(const struct safetensors_save *s, struct arena *a)
+/* What has no name yet goes, and the reason stays. */
+static void undo(const struct writing *w, int rc)
 {
-    struct writing w = {.s = s, .a = a};
+    const char *why = arena_strdup(w->a, err_text());
+    for (int k = 0; k < w->n_files; k++)
+        unlink(place(w, w->name[k], ".tmp"));
+    unlink(place(w, INDEX_NAME, ".tmp"));
+    err_set(rc, "%s", why);
+}
+
+int safetensors_write(struct comm *c, const struct safetensors_save *s, struct arena *a)
+{
+    struct writing w = {.c = c, .s = s, .a = a};
     for (int i = 0; i < s->n_arrays; i++)
         REQUIRE(s->arrays[i].dtype < DTYPE_COUNT);
     cut_files(&w);
-    TRY(file_make_dirs(s->folder));
-    TRY(check_free(&w));
-    w.piece = malloc(PIECE_BYTES);
-    if (!w.piece)
-        FAIL(ERR_RESOURCE, "no memory for a piece of %d bytes", PIECE_BYTES);
-    int rc = write_all(&w);
-    free(w.piece);
-    if (rc != ERR_OK) { /* what has no name yet goes, and the reason stays */
-        const char *why = arena_strdup(a, err_text());
-        for (int k = 0; k < w.n_files; k++)
-            unlink(place(&w, w.name[k], ".tmp"));
-        unlink(place(&w, INDEX_NAME, ".tmp"));
-        err_set(rc, "%s", why);
+    int rc = comm_agree(c, c->rank == 0 ? create_files(&w) : ERR_OK);
+    if (rc == ERR_OK) {
+        w.piece = malloc(PIECE_BYTES);
+        rc = w.piece ? write_files(&w)
+                     : err_set(ERR_RESOURCE, "no memory for a piece of %d bytes", PIECE_BYTES);
+        free(w.piece);
+        rc = comm_agree(c, rc);
     }
+    if (rc == ERR_OK)
+        rc = comm_agree(c, c->rank == 0 ? name_files(&w) : ERR_OK);
+    if (rc != ERR_OK && c->rank == 0)
+        undo(&w, rc);
     return rc;
 }

@@ -145,6 +145,22 @@ int source_open(const char *what, struct source **out)
     return rc;
 }
 
+int source_open_shared(struct comm *c, const char *what, struct source **out)
+{
+    *out = NULL;
+    TRY_ALL(c, c->rank == 0 ? source_open(what, out) : ERR_OK);
+    char *path = c->rank == 0 ? strdup((*out)->path) : NULL;
+    size_t n_bytes = path ? strlen(path) + 1 : 0;
+    if (c->rank == 0 && !path)
+        FATAL("out of memory");
+    comm_share_bytes(c, &path, &n_bytes);
+    int rc = comm_agree(c, c->rank > 0 ? source_open(path, out) : ERR_OK);
+    free(path);
+    if (rc != ERR_OK)
+        source_close(out);
+    return rc;
+}
+
 void source_close(struct source **s)
 {
     if (!*s)

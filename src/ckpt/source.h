@@ -40,6 +40,10 @@ struct source {
 int source_open(const char *what, struct source **out);
 void source_close(struct source **s);
 
+/* The same on every rank of c: of a folder that is written meanwhile all open what rank 0 found.
+ * ERR_DATA.  Collective on c. */
+int source_open_shared(struct comm *c, const char *what, struct source **out);
+
 /* The number of an array, or -1.  Local. */
 int source_find(const struct source *s, const char *group, const char *name);
 

@@ -12,9 +12,11 @@ static int convert(struct cli *c, int argc, char **argv)
         FAIL(ERR_USAGE, "what and where to: say stretto convert SRC DST");
     struct source *s;
     struct text said = {0};
-    TRY(source_open(argv[1], &s));
-    int rc = convert_source(s, argv[2], &conf, argc - 3, (const char *const *)argv + 3, &said);
-    if (rc == ERR_OK && said.s)
+    TRY(cli_open_world(c));
+    TRY(source_open_shared(c->world, argv[1], &s));
+    int rc =
+        convert_source(c->world, s, argv[2], &conf, argc - 3, (const char *const *)argv + 3, &said);
+    if (rc == ERR_OK && said.s && c->world->rank == 0)
         fputs(said.s, stdout);
     text_clear(&said);
     source_close(&s);
@@ -32,13 +34,16 @@ const struct command convert_command = {
         "DST: a folder; for safetensors also a file NAME.safetensors.\n"
         "  --to safetensors       model.safetensors and config.json (the default)\n"
         "  --to full              a checkpoint of one file, as h5py reads it\n"
-        "  --to sharded|local     one of --ranks N files\n"
+        "  --to sharded           one of --ranks N files\n"
+        "  --to local             one of --ranks N files that a run on N ranks goes on from: cut\n"
+        "                         as its job cuts there\n"
         "  --weights_only         leave out moments and counters\n"
         "  --dtype WORD           of the weights: keep, float32, bfloat16, float16, float64\n"
         "  --max_shard_size 5GB   safetensors: a larger model becomes several files\n"
         "  --lora merge|apart     safetensors: adapters in the weights, or alone for peft\n"
         "  --overwrite            replace what is there\n"
-        "model.key=value says what a source does not: model.n_head=12.  One process, no mpirun;\n"
-        "memory stays the same however large the model is.\n",
+        "model.key=value says what a source does not: model.n_head=12.  Needs no mpirun; under\n"
+        "it the ranks share the work, and the files are the same.  Memory stays the same however\n"
+        "large the model is.\n",
     .run = convert,
 };

@@ -90,14 +90,21 @@ int convert_fetch(void *self, int i, int64_t begin, int64_t end, void *to)
     return weights_read_as(&v->m.weights, it->weight, it->x.dtype, begin, end, to);
 }
 
+static int find(struct converting *v, const struct source *s, int n_overrides,
+                const char *const *overrides)
+{
+    TRY(source_model_find(s, n_overrides, overrides, v->a, &v->m));
+    if (v->m.weights.n == 0)
+        FAIL(ERR_DATA, "%s holds no weights", s->path);
+    return ERR_OK;
+}
+
 static int convert(struct converting *v, const struct source *s, const char *dst, int n_overrides,
                    const char *const *overrides)
 {
     int64_t n_bytes = 0;
     char size[32];
-    TRY(source_model_find(s, n_overrides, overrides, v->a, &v->m));
-    if (v->m.weights.n == 0)
-        FAIL(ERR_DATA, "%s holds no weights", s->path);
+    TRY_ALL(v->c, find(v, s, n_overrides, overrides));
     TRY(v->conf->to == CONVERT_SAFETENSORS ? convert_to_safetensors(v, dst)
                                            : convert_to_checkpoint(v, dst));
     for (int i = 0; i < v->n; i++)
@@ -108,10 +115,12 @@ static int convert(struct converting *v, const struct source *s, const char *dst
     return ERR_OK;
 }
 
-int convert_source(const struct source *s, const char *dst, const struct convert_conf *c,
-                   int n_overrides, const char *const *overrides, struct text *said)
+int convert_source(struct comm *c, const struct source *s, const char *dst,
+                   const struct convert_conf *conf, int n_overrides, const char *const *overrides,
+                   struct text *said)
 {
-    struct converting v = {.conf = c, .a = arena_create(), .said = said, .open_adapter = -1};
+    struct converting v = {
+        .c = c, .conf = conf, .a = arena_create(), .said = said, .open_adapter = -1};
     int rc = convert(&v, s, dst, n_overrides, overrides);
     if (v.open_adapter >= 0)
         adapter_clear(&v.items[v.open_adapter].adapter);
@@ -119,30 +128,27 @@ int convert_source(const struct source *s, const char *dst, const struct convert
     return rc;
 }
 
-static int export_last(const struct run *r, struct text *said)
+int convert_final(const struct run *r)
 {
     const struct convert_conf conf = {
         .to = CONVERT_SAFETENSORS, .ranks = 1, .max_shard_size = "5GB", .overwrite = true};
     const char *dir = r->conf.main.output_dir;
-    struct source *s;
-    int64_t step = r->batching.total_steps;
-    bool was_finished = r->from && r->resume.step >= step;
-    TRY(source_open(was_finished ? ckpt_dir(r->from)
-                                 : arena_printf(r->arena, "%s/step-%08lld", dir, (long long)step),
-                    &s));
-    int rc = convert_source(s, arena_printf(r->arena, "%s/safetensors", dir), &conf, 0, NULL, said);
-    source_close(&s);
-    return rc;
-}
-
-int convert_final(const struct run *r)
-{
     struct text said = {0};
+    struct source *s = NULL;
     if (r->conf.ckpt.final_export == EXPORT_NONE)
         return ERR_OK;
-    int rc = comm_agree(r->comm, r->comm->rank == 0 ? export_last(r, &said) : ERR_OK);
+    int64_t step = r->batching.total_steps;
+    bool was_finished = r->from && r->resume.step >= step;
+    const char *last = was_finished
+                           ? ckpt_dir(r->from)
+                           : arena_printf(r->arena, "%s/step-%08lld", dir, (long long)step);
+    int rc = comm_agree(r->comm, source_open(last, &s));
+    if (rc == ERR_OK)
+        rc = convert_source(r->comm, s, arena_printf(r->arena, "%s/safetensors", dir), &conf, 0,
+                            NULL, &said);
     if (rc == ERR_OK && said.s)
         comm_print(r->comm, "%.*s", (int)said.n_bytes - 1, said.s);
+    source_close(&s);
     text_clear(&said);
     return rc;
 }

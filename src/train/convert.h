@@ -1,4 +1,5 @@
-/* A source's tensors in another format, a piece of memory at a time: no rank, no device. */
+/* A source's tensors in another format, a piece of memory at a time, by any number of ranks: the
+ * files are the same as those of one.  No device. */
 #pragma once
 #include "train/setup.h"
 #include "train/source_model.h"
@@ -16,13 +17,15 @@ struct convert_conf {
 };
 extern const struct opt convert_opts[];
 
-/* Write the tensors of s to dst: safetensors to a folder or a file NAME.safetensors, a checkpoint
- * to a run's folder.  said gets a line on what was written and on whatever the target cannot say.
- * overrides as in source_model_find().  ERR_USAGE, ERR_DATA, ERR_RESOURCE; nothing that is there
- * already is replaced unless overwrite is set.  Local. */
-int convert_source(const struct source *s, const char *dst, const struct convert_conf *c,
-                   int n_overrides, const char *const *overrides, struct text *said);
+/* Write the tensors of s, which every rank has open, to dst: safetensors to a folder or a file
+ * NAME.safetensors, a checkpoint to a run's folder.  said gets a line on what was written and on
+ * whatever the target cannot say.  overrides as in source_model_find().  ERR_USAGE, ERR_DATA,
+ * ERR_RESOURCE; nothing that is there already is replaced unless overwrite is set.
+ * Collective on c. */
+int convert_source(struct comm *c, const struct source *s, const char *dst,
+                   const struct convert_conf *conf, int n_overrides, const char *const *overrides,
+                   struct text *said);
 
-/* What [checkpoint] final_export asks for, of a run that is finished: rank 0 converts its last
- * checkpoint.  Collective on r->comm. */
+/* What [checkpoint] final_export asks for, of a run that is finished: its last checkpoint is
+ * converted.  Collective on r->comm. */
 int convert_final(const struct run *r);

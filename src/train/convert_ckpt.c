@@ -1,4 +1,4 @@
-/* A checkpoint of any type, for any number of ranks, out of anything. */
+/* A checkpoint of any type, for any number of ranks, out of anything: what it holds. */
 #include "train/convert_impl.h"
 
 #include <string.h>
@@ -33,55 +33,6 @@ static void list_model(struct converting *v)
     }
 }
 
-static int64_t n_blocks(const struct ckpt_array *x)
-{
-    return (shape_elems(&x->shape) + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
-}
-
-/* Pieces of one group's tensors, [first, next), whose blocks are shared out evenly. */
-static int cut_group(const struct converting *v, int first, int next, int64_t n_parts,
-                     struct ckpt_piece *p)
-{
-    int64_t n_all = 0, at = 0;
-    int n_pieces = 0;
-    for (int i = first; i < next; i++)
-        n_all += n_blocks(&v->arrays[i]);
-    for (int i = first; i < next; i++) {
-        int64_t n = shape_elems(&v->arrays[i].shape), end;
-        for (int64_t b = 0; b < n_blocks(&v->arrays[i]); b = end) {
-            int64_t r = (at + b) * n_parts / n_all; /* the part that has this block */
-            end = ((r + 1) * n_all + n_parts - 1) / n_parts - at;
-            if (end > n_blocks(&v->arrays[i]))
-                end = n_blocks(&v->arrays[i]);
-            p[n_pieces++] =
-                (struct ckpt_piece){.array = i,
-                                    .begin = b * BLOCK_ELEMS,
-                                    .end = end * BLOCK_ELEMS < n ? end * BLOCK_ELEMS : n,
-                                    .shard = (int)r};
-        }
-        at += n_blocks(&v->arrays[i]);
-    }
-    return n_pieces;
-}
-
-/* Parts of the concatenation of a group's tensors, as a flat array over the ranks is cut. */
-static struct ckpt_piece *cut(const struct converting *v, int64_t n_parts, int *n_pieces)
-{
-    size_t n_groups = 0;
-    for (int i = 0; i < v->n; i++)
-        n_groups += i == 0 || strcmp(v->arrays[i].group, v->arrays[i - 1].group) != 0;
-    size_t most = (size_t)v->n + n_groups * (size_t)n_parts;
-    struct ckpt_piece *p = arena_alloc(v->a, (most + 1) * sizeof *p);
-    *n_pieces = 0;
-    for (int first = 0, next; first < v->n; first = next) {
-        next = first + 1;
-        while (next < v->n && strcmp(v->arrays[next].group, v->arrays[first].group) == 0)
-            next++;
-        *n_pieces += cut_group(v, first, next, n_parts, p + *n_pieces);
-    }
-    return p;
-}
-
 static const char *meta_text(const struct converting *v)
 {
     struct text t = {0};
@@ -104,12 +55,10 @@ static int check_free(const struct converting *v, const char *dst, int64_t step)
     return ERR_OK;
 }
 
-int convert_to_checkpoint(struct converting *v, const char *dst)
+/* Everything but the writing; the folder is rank 0's to look at. */
+static int prepare(struct converting *v, enum ckpt_type type, const char *dst, struct cutting *cut)
 {
-    static const enum ckpt_type types[] = {
-        [CONVERT_FULL] = CKPT_FULL, [CONVERT_SHARDED] = CKPT_SHARDED, [CONVERT_LOCAL] = CKPT_LOCAL};
     const struct source *s = v->m.source;
-    enum ckpt_type type = types[v->conf->to];
     if (v->conf->lora == LORA_APART)
         FAIL(ERR_USAGE, "--lora is for safetensors: a checkpoint keeps adapters as they are");
     if (type == CKPT_FULL && v->conf->ranks > 1)
@@ -124,24 +73,29 @@ int convert_to_checkpoint(struct converting *v, const char *dst)
     else
         list_model(v);
     convert_close_list(v);
-    int64_t step = s->ckpt ? ckpt_step(s->ckpt) : 0;
-    TRY(check_free(v, dst, step));
-    int n_pieces;
-    const struct ckpt_piece *pieces = cut(v, type == CKPT_FULL ? 1 : v->conf->ranks, &n_pieces);
-    struct ckpt_save save = {.output_dir = dst,
-                             .step = step,
-                             .run_id = s->ckpt ? ckpt_run_id(s->ckpt) : "converted",
-                             .type = type,
-                             .n_shards = (int)v->conf->ranks,
-                             .arrays = v->arrays,
-                             .n_arrays = v->n,
-                             .pieces = pieces,
-                             .n_pieces = n_pieces,
-                             .meta = meta_text(v),
-                             .fetch = convert_fetch,
-                             .self = v};
-    struct comm *self = comm_self();
-    int rc = ckpt_save(self, &save);
-    comm_close(&self);
-    return rc;
+    TRY(convert_cut(v, type, meta_text(v), cut));
+    return v->c->rank == 0 ? check_free(v, dst, s->ckpt ? ckpt_step(s->ckpt) : 0) : ERR_OK;
+}
+
+int convert_to_checkpoint(struct converting *v, const char *dst)
+{
+    static const enum ckpt_type types[] = {
+        [CONVERT_FULL] = CKPT_FULL, [CONVERT_SHARDED] = CKPT_SHARDED, [CONVERT_LOCAL] = CKPT_LOCAL};
+    const struct source *s = v->m.source;
+    enum ckpt_type type = types[v->conf->to];
+    struct cutting cut;
+    TRY_ALL(v->c, prepare(v, type, dst, &cut));
+    const struct ckpt_save save = {.output_dir = dst,
+                                   .step = s->ckpt ? ckpt_step(s->ckpt) : 0,
+                                   .run_id = s->ckpt ? ckpt_run_id(s->ckpt) : "converted",
+                                   .type = type,
+                                   .n_shards = cut.n_files,
+                                   .arrays = v->arrays,
+                                   .n_arrays = v->n,
+                                   .pieces = cut.pieces,
+                                   .n_pieces = cut.n_pieces,
+                                   .meta = cut.meta,
+                                   .fetch = convert_fetch,
+                                   .self = v};
+    return ckpt_save(v->c, &save);
 }

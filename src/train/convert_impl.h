@@ -12,8 +12,9 @@ struct item {
 };
 
 struct converting {
-    const struct convert_conf *conf; /* borrowed */
-    struct arena *a;                 /* owned */
+    struct comm *c; /* borrowed, as the next */
+    const struct convert_conf *conf;
+    struct arena *a; /* owned */
     struct source_model m;
     struct item *items;
     struct ckpt_array *arrays; /* of the items */
@@ -34,6 +35,17 @@ int convert_fetch(void *self, int i, int64_t begin, int64_t end, void *to);
 /* A key of the model has this value.  Local. */
 bool convert_key_is(const struct converting *v, const char *key, const char *value);
 
-/* The two targets.  Local. */
+/* The two targets.  Collective on v->c. */
 int convert_to_safetensors(struct converting *v, const char *dst);
 int convert_to_checkpoint(struct converting *v, const char *dst);
+
+/* convert_cut.c: which elements go to which file, and who writes them. */
+struct cutting {
+    struct ckpt_piece *pieces; /* this rank's */
+    int n_pieces, n_files;
+    const char *meta; /* what the checkpoint says of the run */
+};
+/* meta: as the source has it; a local checkpoint that training may go on from is cut as the job's
+ * strategy on conf->ranks ranks cuts, and says so in its meta.  ERR_USAGE: it does not go on so
+ * many.  Local. */
+int convert_cut(struct converting *v, enum ckpt_type type, const char *meta, struct cutting *out);

@@ -75,6 +75,9 @@ static void list_family(struct converting *v)
         source_model_set(&v->m, "lora_alpha", "auto", v->a);
         source_model_set(&v->m, "lora_dropout", "0", v->a);
         source_model_set(&v->m, "lora_targets", NULL, v->a);
+        if (source_model_drop(&v->m, "group", v->a))
+            text_printf(v->said, "[group] sections are left out: they were for the adapters' "
+                                 "training\n");
     }
 }
 
@@ -157,6 +160,12 @@ static int write_config(struct converting *v, const char *folder, bool apart)
     return rc;
 }
 
+static bool is_file(const char *dst)
+{
+    size_t n = strlen(dst), m = strlen(".safetensors");
+    return n > m && strcmp(dst + n - m, ".safetensors") == 0;
+}
+
 static int list(struct converting *v, bool apart)
 {
     convert_room(v, 2 * (size_t)v->m.weights.n + 2);
@@ -174,33 +183,40 @@ static int list(struct converting *v, bool apart)
     return ERR_OK;
 }
 
-/* What is the same under two names is refused by the format's readers, so tied ones stand once. */
+/* Everything but the writing.  What is the same under two names is refused by the format's readers,
+ * so tied ones stand once. */
+static int prepare(struct converting *v, const char *dst, struct safetensors_save *s)
+{
+    bool apart = v->conf->lora == LORA_APART;
+    const char *slash = is_file(dst) ? strrchr(dst, '/') : NULL;
+    *s = (struct safetensors_save){.folder = dst,
+                                   .name = apart ? "adapter_model.safetensors" : NULL,
+                                   .overwrite = v->conf->overwrite,
+                                   .fetch = convert_fetch,
+                                   .self = v};
+    if (is_file(dst)) {
+        s->name = slash ? slash + 1 : dst;
+        s->folder = !slash         ? "."
+                    : slash == dst ? "/"
+                                   : arena_strndup(v->a, dst, (size_t)(slash - dst));
+    }
+    TRY(parse_size(v->conf->max_shard_size, &s->max_file_bytes));
+    TRY(list(v, apart));
+    s->arrays = v->arrays;
+    s->n_arrays = v->n;
+    s->metadata = metadata_of(v, apart);
+    return ERR_OK;
+}
+
 int convert_to_safetensors(struct converting *v, const char *dst)
 {
-    size_t n = strlen(dst), m = strlen(".safetensors");
-    bool is_file = n > m && strcmp(dst + n - m, ".safetensors") == 0;
-    bool apart = v->conf->lora == LORA_APART;
-    const char *slash = is_file ? strrchr(dst, '/') : NULL;
-    struct safetensors_save s = {.folder = dst,
-                                 .name = apart ? "adapter_model.safetensors" : NULL,
-                                 .overwrite = v->conf->overwrite,
-                                 .fetch = convert_fetch,
-                                 .self = v};
-    if (is_file) {
-        s.name = slash ? slash + 1 : dst;
-        s.folder = !slash         ? "."
-                   : slash == dst ? "/"
-                                  : arena_strndup(v->a, dst, (size_t)(slash - dst));
-    }
-    TRY(parse_size(v->conf->max_shard_size, &s.max_file_bytes));
-    TRY(list(v, apart));
-    s.arrays = v->arrays;
-    s.n_arrays = v->n;
-    s.metadata = metadata_of(v, apart);
-    TRY(safetensors_write(&s, v->a));
-    if (is_file)
+    struct safetensors_save s;
+    TRY_ALL(v->c, prepare(v, dst, &s));
+    TRY(safetensors_write(v->c, &s, v->a));
+    if (is_file(dst))
         text_printf(v->said, "no config.json is written beside a single file: name a folder\n");
     else if (!has_hf(v))
         text_printf(v->said, "no config.json: transformers knows no such model\n");
-    return is_file || !has_hf(v) ? ERR_OK : write_config(v, dst, apart);
+    bool writes = !is_file(dst) && has_hf(v) && v->c->rank == 0;
+    return comm_agree(v->c, writes ? write_config(v, dst, v->conf->lora == LORA_APART) : ERR_OK);
 }

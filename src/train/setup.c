@@ -34,6 +34,9 @@ int run_resume_point(const struct ckpt *k, struct arena *a, struct resume_point 
     TRY(json_get_string(m, "run_id", &p->run_id));
     TRY(json_get_string(m, "strategy", &p->strategy));
     TRY(json_get_string(m, "plan", &p->plan));
+    p->local_world = p->world;
+    if (json_get(m, "local_world"))
+        TRY(json_get_i64(m, "local_world", &p->local_world));
     if (json_get(m, "best_loss"))
         TRY(json_get_f64(m, "best_loss", &p->best_loss));
     if (json_get(m, "skipped"))
@@ -233,12 +236,12 @@ static int check_local(const struct run *r)
         return ERR_OK;
     const struct resume_point *p = &r->resume;
     const char *plan = arena_printf(r->arena, "%016llx", (unsigned long long)plan_hash(r->plan));
-    if (p->world == r->strategy.n_ranks && strcmp(p->plan, plan) == 0)
+    if (p->local_world == r->strategy.n_ranks && strcmp(p->plan, plan) == 0)
         return ERR_OK;
     FAIL(ERR_DATA,
          "%s is a LOCAL_STATE_DICT of %lld ranks under %s: training resumes from it only there, "
          "not on %d under %s or in other units; `stretto convert` makes another type of it",
-         ckpt_dir(r->from), (long long)p->world, p->strategy, r->strategy.n_ranks,
+         ckpt_dir(r->from), (long long)p->local_world, p->strategy, r->strategy.n_ranks,
          r->strategy.policy->name);
 }
 

@@ -29,7 +29,8 @@ struct resume_point {
     int64_t world;
     double best_loss; /* NaN: none */
     const char *run_id;
-    const char *strategy, *plan; /* who held which part */
+    const char *strategy, *plan; /* who held which part … */
+    int64_t local_world; /* … of how many: of a local checkpoint, it may be a converted one */
 };
 
 /* What a run is for.  Only training needs an optimizer and the ranks that the job asks for; text is

@@ -207,6 +207,27 @@ void source_model_set(struct source_model *m, const char *key, const char *value
                                value ? line : "", value ? value : "", end ? end : "");
 }
 
+bool source_model_drop(struct source_model *m, const char *kind, struct arena *a)
+{
+    size_t n = strlen(kind);
+    struct text t = {0};
+    bool inside = false, any = false;
+    for (const char *at = m->job_text, *end; *at; at = end) {
+        end = strchr(at, '\n');
+        end = end ? end + 1 : at + strlen(at);
+        if (*at == '[') {
+            bool same = strncmp(at + 1, kind, n) == 0;
+            inside = same && (at[n + 1] == ']' || at[n + 1] == '.');
+            any |= inside;
+        }
+        if (!inside)
+            text_add(&t, at, (size_t)(end - at));
+    }
+    m->job_text = t.s ? arena_strndup(a, t.s, t.n_bytes) : "";
+    text_clear(&t);
+    return any;
+}
+
 /* What a checkpoint keeps of a run, of which there was none. */
 static void put_fresh(const struct source_model *m, struct text *t)
 {
@@ -216,7 +237,9 @@ static void put_fresh(const struct source_model *m, struct text *t)
                    "\"metrics_bytes\": 0, \"micro_global\": 1, \"accumulation\": 1, \"world\": 1, "
                    "\"seed\": 0, \"name\": ");
     text_json_string(t, m->source->path);
-    text_printf(t, ", \"run_id\": \"%016llx\", \"strategy\": \"NO\", \"optimizer\": \"none\", ",
+    text_printf(t,
+                ", \"run_id\": \"%016llx\", \"strategy\": \"NO\", \"plan\": \"\", \"optimizer\": "
+                "\"none\", ",
                 (unsigned long long)id);
     text_printf(t,
                 "\"model\": \"%s\", \"shape\": {\"kind\": %d, \"T\": %lld, \"vocab\": %lld, "

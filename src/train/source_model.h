@@ -28,5 +28,9 @@ const char *source_model_key(const struct source_model *m, const char *key, stru
  * Local. */
 void source_model_set(struct source_model *m, const char *key, const char *value, struct arena *a);
 
+/* Leave out the job's sections of a kind, [kind] and [kind.NAME].  Returns whether there were any.
+ * Local. */
+bool source_model_drop(struct source_model *m, const char *kind, struct arena *a);
+
 /* The meta object that a checkpoint of these weights alone keeps.  Local. */
 const char *source_model_meta(const struct source_model *m, struct arena *a);

@@ -135,10 +135,52 @@ refused "which nothing can go on from" 3 "holds weights only" \
 refused "a step that is there stays" 3 "is there already" \
     "$STRETTO" convert "$T/run" "$T/local" --to full
 
+quiet "$STRETTO" convert "$T/run" "$T/half" --to full --dtype bfloat16 --weights_only &&
+    quiet "$STRETTO" generate "$T/half" --prompt "It is" --tokens 4 && said "It is" &&
+    quiet "$STRETTO" eval "$T/half" && said "step 2: loss" &&
+    quiet "$STRETTO" check "$T/other.ini" model.init_from="$T/half"
+ok $? "weights in bfloat16 are evaluated, written with, begun with"
+
+# ranks share the work: the same files
+same=0
+for to in full sharded safetensors; do
+    keys="--to $to --max_shard_size 40KB"
+    [ $to = sharded ] && keys="$keys --ranks 4"
+    # shellcheck disable=SC2086
+    quiet "$STRETTO" convert "$T/run" "$T/alone_$to" $keys &&
+        quiet mpirun -n 3 "$STRETTO" convert "$T/run/latest" "$T/shared_$to" $keys &&
+        [ "$(grep -c "28 tensors\|84 tensors" "$T/.log")" = 1 ] &&
+        quiet diff -r "$T/alone_$to" "$T/shared_$to" || same=1
+done
+ok $same "three ranks write the files of one, byte for byte"
+refused "and refuse in one line" 3 "is there already" \
+    mpirun -n 3 "$STRETTO" convert "$T/run" "$T/shared_full" --to full
+
+# a local checkpoint for other ranks is cut as a run on them holds it
+fsdp() { # RANKS OUT
+    quiet mpirun -n "$1" "$STRETTO" train "$T/fsdp.ini" job.output_dir="$2"
+}
+sed "s,^max_steps.*,max_steps = 3," "$T/job.ini" >"$T/fsdp.ini"
+printf '%s\n' "[strategy]" "distributed_type = FSDP" "[plugin]" "type = fsdp" >>"$T/fsdp.ini"
+sed -i "s,^lr = 0,lr = 0.01," "$T/fsdp.ini"
+mpirun -n 2 "$STRETTO" train "$T/fsdp.ini" job.output_dir="$T/two" job.max_steps=2 >"$T/.log" 2>&1
+quiet "$STRETTO" convert "$T/two" "$T/three" --to local --ranks 3 && cp -r "$T/three" "$T/local3" &&
+    [ -e "$T/three/step-00000002/shard-00002-of-00003.h5" ] && fsdp 3 "$T/three" &&
+    fsdp 3 "$T/two" && quiet "$STRETTO" inspect --diff "$T/three" "$T/two" &&
+    said "84 tensors bitwise equal, 0 eq"
+ok $? "local for 3 ranks from 2: training goes on from it, to the bits of the original"
+refused "but on 3 ranks only" 3 "a LOCAL_STATE_DICT of 3 ranks" mpirun -n 2 "$STRETTO" train \
+    "$T/fsdp.ini" job.output_dir="$T/local3" job.max_steps=3
+quiet "$STRETTO" train "$T/job.ini" job.output_dir="$T/single" strategy.distributed_type=NO
+refused "a job that does not run on so many ranks" 2 "is cut as its job would be" \
+    "$STRETTO" convert "$T/single" "$T/none" --to local --ranks 2
+
 # LoRA: merged, and apart
-quiet "$STRETTO" train "$T/job.ini" job.output_dir="$T/lora" model.lora_rank=2 \
+cp "$T/job.ini" "$T/lora.ini"
+printf '%s\n' "[group.adapters]" "match = *.lora_*" "lr_scale = 2" >>"$T/lora.ini"
+quiet "$STRETTO" train "$T/lora.ini" job.output_dir="$T/lora" model.lora_rank=2 \
     model.init_from="$T/run" optimizer.lr=0.1 model.lora_alpha=6
-quiet "$STRETTO" convert "$T/lora" "$T/merged" && said "28 tensors" &&
+quiet "$STRETTO" convert "$T/lora" "$T/merged" && said "28 tensors" && said "are left out" &&
     quiet "$STRETTO" convert "$T/merged" "$T/merged_full" --to full
 "$STRETTO" eval "$T/merged_full" | sed 's/.*loss \([0-9.]*\).*/\1/' >"$T/loss_a"
 "$STRETTO" eval "$T/lora" | sed 's/.*loss \([0-9.]*\).*/\1/' >"$T/loss_b"
@@ -270,6 +312,10 @@ if [ -x $python ]; then
     else
         ok $status "torch finds the known logits in all of them"
     fi
+    quiet "$STRETTO" convert "$T/llmc.bin" "$T/llmc_full" --to full model.n_head=4 &&
+        quiet "$STRETTO" eval "$T/llmc_full" data.path="$T/text" data.batch_size=1 data.split=0.5 &&
+        said "step 0: loss"
+    ok $? "a checkpoint made of another program's file is evaluated on data that is named"
     refused "heads that nobody tells" 2 "say model.n_head=N" \
         "$STRETTO" convert "$T/nano.safetensors.index.json" "$T/none"
     [ ! -e "$T/none" ]

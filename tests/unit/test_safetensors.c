@@ -225,6 +225,7 @@ static void round_trip(const struct rig *r, int64_t max_file_bytes, const char *
     enum { N = 3 };
     char dir[MAX_PATH], path[MAX_PATH], *values[N];
     struct arena *a = arena_create();
+    struct comm *self = comm_self();
     struct source *s;
     const char *metadata[] = {"format", "pt", "odd \"text\"", "\x01\xc3\xa9", NULL};
     for (int i = 0; i < N; i++)
@@ -237,11 +238,11 @@ static void round_trip(const struct rig *r, int64_t max_file_bytes, const char *
                                     .metadata = metadata,
                                     .fetch = fetch,
                                     .self = values};
-    CHECK(safetensors_write(&save, a) == ERR_OK);
-    CHECK(safetensors_write(&save, a) == ERR_DATA);
+    CHECK(safetensors_write(self, &save, a) == ERR_OK);
+    CHECK(safetensors_write(self, &save, a) == ERR_DATA);
     CHECK_HAS(err_text(), "is there already");
     save.overwrite = true;
-    CHECK(safetensors_write(&save, a) == ERR_OK);
+    CHECK(safetensors_write(self, &save, a) == ERR_OK);
     CHECK(source_open(name ? join(path, dir, name) : dir, &s) == ERR_OK);
     CHECK(s->n_arrays == N && ((struct source_files *)s->impl)->n == n_files);
     for (int i = 0; i < N; i++) {
@@ -257,6 +258,7 @@ static void round_trip(const struct rig *r, int64_t max_file_bytes, const char *
     }
     CHECK(!exists(dir, "model.safetensors.tmp"));
     source_close(&s);
+    comm_close(&self);
     file_remove_tree(dir);
     arena_destroy(&a);
 }
