@@ -31,23 +31,19 @@ static bool is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* `latest`, whole or broken or not there: where it points to if that is complete. */
-static int find_latest(const char *link, const char *run_dir, struct arena *a, const char **dir)
+/* The complete step that a link points to, or NULL.  Not the link: it may move to another step while
+ * files are opened through it. */
+static const char *step_behind(const char *link, const char *run_dir, struct arena *a)
 {
     char to[4096];
     ssize_t n = readlink(link, to, sizeof to - 1);
-    if (n > 0) {
-        to[n] = 0;
-        while (n > 1 && to[n - 1] == '/')
-            to[--n] = 0;
-        const char *target =
-            to[0] == '/' ? arena_strdup(a, to) : arena_printf(a, "%s/%s", run_dir, to);
-        if (step_complete(target)) {
-            *dir = target;
-            return ERR_OK;
-        }
-    }
-    return newest_in(run_dir, a, dir);
+    if (n <= 0)
+        return NULL;
+    to[n] = 0;
+    while (n > 1 && to[n - 1] == '/')
+        to[--n] = 0;
+    const char *target = to[0] == '/' ? arena_strdup(a, to) : arena_printf(a, "%s/%s", run_dir, to);
+    return step_complete(target) ? target : NULL;
 }
 
 static int not_there(const char *what, const char *run_dir, int why, struct arena *a)
@@ -71,8 +67,12 @@ int ckpt_find(const char *what, struct arena *a, const char **dir)
     *dir = NULL;
     bool is_latest = strcmp(base, "latest") == 0 && is_dir(run_dir);
     bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-    if (is_latest && is_link)
-        return find_latest(path, run_dir, a, dir);
+    if (is_link)
+        *dir = step_behind(path, run_dir, a);
+    if (*dir)
+        return ERR_OK;
+    if (is_latest && is_link) /* a broken one */
+        return newest_in(run_dir, a, dir);
     if (stat(path, &st) != 0) {
         int why = errno;
         if (is_latest && newest_in(run_dir, a, dir) == ERR_OK && *dir)

@@ -45,14 +45,15 @@ static int ckpt_source_open(struct source *s)
     struct stat st;
     if (stat(s->path, &st) == 0 && S_ISREG(st.st_mode))
         split(s->path, s->arena, &dir);
-    else
-        TRY(ckpt_find(s->path, s->arena, &dir));
-    if (!dir)
+    struct comm *self = comm_self();
+    int rc = dir ? ckpt_open(dir, &s->ckpt) : ckpt_open_found(self, s->path, &s->ckpt);
+    comm_close(&self);
+    TRY(rc);
+    if (!s->ckpt)
         FAIL(ERR_DATA, "%s holds no complete checkpoint", s->path);
-    TRY(ckpt_open(dir, &s->ckpt));
     s->impl = calloc(1, sizeof(struct last_range));
     if (!s->impl)
-        FAIL(ERR_RESOURCE, "no memory to read %s", dir);
+        FAIL(ERR_RESOURCE, "no memory to read %s", s->path);
     s->path = ckpt_dir(s->ckpt);
     s->meta = ckpt_meta(s->ckpt);
     s->arrays = ckpt_array_at(s->ckpt, 0);

@@ -67,12 +67,10 @@ int cli_find_checkpoint(struct cli *c, const char *what, struct ckpt **out)
     TRY(cli_open_world(c));
     if (ends_with(what, ".ini"))
         TRY(cli_output_of(c, what, &what));
-    const char *dir = NULL;
-    int rc = c->world->rank == 0 ? ckpt_find(what, c->arena, &dir) : ERR_OK;
-    if (rc == ERR_OK && c->world->rank == 0 && !dir)
-        rc = err_set(ERR_DATA, "%s holds no complete checkpoint", what);
-    TRY_ALL(c->world, rc);
-    return ckpt_open_shared(c->world, dir, out);
+    TRY(ckpt_open_found(c->world, what, out));
+    if (!*out)
+        FAIL(ERR_DATA, "%s holds no complete checkpoint", what);
+    return ERR_OK;
 }
 
 int cli_open_device(struct cli *c, const struct run *r, struct device **out)

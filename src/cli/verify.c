@@ -7,17 +7,57 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A checkpoint's folder, or one file of it. */
-static void verify_folder(const char *dir, const char *only, int *n_faults, struct text *t)
+static bool is_step(const char *dir)
+{
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/manifest.json", dir);
+    return stat(path, &st) == 0;
+}
+
+/* A checkpoint's folder, or one file of it.  False if it was deleted meanwhile (keep): then nothing
+ * is said of it. */
+static bool verify_folder(const char *dir, const char *only, int *n_faults, struct text *t)
 {
     struct verify_tally n = {0};
     char size[32];
-    verify_step(dir, only, &n, t);
+    struct text faults = {0};
+    bool was_there = is_step(dir);
+    verify_step(dir, only, &n, &faults);
+    bool gone = n.n_faults > 0 && was_there && !is_step(dir);
+    if (!gone && faults.s)
+        text_add(t, faults.s, faults.n_bytes);
+    text_clear(&faults);
+    if (gone)
+        return false;
     *n_faults += n.n_faults;
     if (n.n_faults == 0)
         text_printf(t, "ok: %s%s%s: %d files, %lld ranges, %s\n", dir, only ? "/" : "",
                     only ? only : "", n.n_files, (long long)n.n_ranges,
                     text_bytes(size, (double)n.n_bytes));
+    return true;
+}
+
+/* The steps that a folder or a link stands for, while a run may save and delete there. */
+static int verify_found(const char *path, struct arena *a, int *n_faults, struct text *t, int *n)
+{
+    enum { TRIES = 100 }; /* each of them is a whole save of somebody else's */
+    *n = 0;
+    for (int i = 0; i < TRIES && *n == 0; i++) {
+        const char *const *dirs = NULL, *dir = NULL;
+        int n_dirs = 0;
+        if (!is_step(path))
+            TRY(verify_steps(path, a, &dirs, &n_dirs));
+        else
+            TRY(ckpt_find(path, a, &dir));
+        if (dir)
+            *n += verify_folder(dir, NULL, n_faults, t);
+        for (int k = 0; k < n_dirs; k++)
+            *n += verify_folder(dirs[k], NULL, n_faults, t);
+        if (!dir && n_dirs == 0)
+            return ERR_OK;
+    }
+    return ERR_OK;
 }
 
 /* Formats without checksums: what can be said of them. */
@@ -53,34 +93,25 @@ static bool is_folder(const char *path)
 static bool in_checkpoint(const char *path, struct arena *a, const char **dir, const char **name)
 {
     const char *slash = strrchr(path, '/');
-    struct stat st;
     *dir = slash ? arena_strndup(a, path, (size_t)(slash - path)) : ".";
     *name = slash ? slash + 1 : path;
-    return stat(arena_printf(a, "%s/manifest.json", *dir), &st) == 0;
+    return is_step(*dir);
 }
 
 static int verify_one(const char *path, struct arena *a, int *n_faults, struct text *t)
 {
     const char *dir = NULL, *name;
-    const char *const *dirs;
-    int n_dirs = 0;
+    int n = 0;
     struct source *s;
     if (!is_folder(path) && in_checkpoint(path, a, &dir, &name)) {
-        verify_folder(dir, name, n_faults, t);
+        if (!verify_folder(dir, name, n_faults, t))
+            FAIL(ERR_DATA, "%s was deleted meanwhile", path);
         return ERR_OK;
     }
-    struct stat st;
-    bool is_step = stat(arena_printf(a, "%s/manifest.json", path), &st) == 0;
-    if (is_folder(path) && !is_step)
-        TRY(verify_steps(path, a, &dirs, &n_dirs));
-    for (int i = 0; i < n_dirs; i++)
-        verify_folder(dirs[i], NULL, n_faults, t);
-    if (n_dirs > 0)
+    if (is_folder(path))
+        TRY(verify_found(path, a, n_faults, t, &n));
+    if (n > 0)
         return ERR_OK;
-    if (is_step) {
-        verify_folder(path, NULL, n_faults, t);
-        return ERR_OK;
-    }
     TRY(source_open(path, &s));
     int rc = verify_source(s, a, n_faults, t);
     source_close(&s);
