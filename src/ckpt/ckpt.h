@@ -3,9 +3,9 @@
  *   FULL_STATE_DICT     full.h5: groups /model, /optim/NAME; a dataset a tensor, true name and
  *                       shape, readable by h5py as it is.  Rank 0 lays it out, every rank writes
  *                       its ranges in place: nobody gathers the model.
- *   SHARDED_STATE_DICT  shard-00000-of-00004.h5: a file a rank or a node, the same groups and names;
- *                       a part of a tensor is a flat dataset that says its begin and the tensor's
- *                       shape.
+ *   SHARDED_STATE_DICT  shard-00000-of-00004.h5: a file a rank or a node, the same groups and
+ *                       names; a part of a tensor is a flat dataset that says its begin and the
+ *                       tensor's shape.
  *   LOCAL_STATE_DICT    the same files, each group as it lies in memory: /local/GROUP/DTYPE.
  *
  * HDF5 lays files out in memory (contiguous, early allocation, no fill, libver V18, aligned to

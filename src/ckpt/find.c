@@ -31,8 +31,8 @@ static bool is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The complete step that a link points to, or NULL.  Not the link: it may move to another step while
- * files are opened through it. */
+/* The complete step that a link points to, or NULL.  Not the link: it may move to another step
+ * while files are opened through it. */
 static const char *step_behind(const char *link, const char *run_dir, struct arena *a)
 {
     char to[4096];

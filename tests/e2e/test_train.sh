@@ -101,6 +101,17 @@ ok $? "and says the same twice at temperature 0"
 cmp -s "$T/a" "$T/b"
 ok $? "and the same likeliest letters in bf16"
 
+# the plan has what saves behind the training copy
+for async in true false; do
+    "$STRETTO" plan "$T/job.ini" --ranks 2 checkpoint.every_steps=5 checkpoint.async=$async \
+        >"$T/plan_$async"
+    # bytes of the job's own strategy under "snapshots", which stands behind "activation"
+    awk '/activation/ { at = index($0, "snapshots") + 9 } /^\*/ { print substr($0, at - 10, 10) }' \
+        "$T/plan_$async" >"$T/snapshots_$async"
+done
+grep -q '[1-9].*iB' "$T/snapshots_true" && grep -q '^ *0 B$' "$T/snapshots_false"
+ok $? "plan lists the snapshots of saves behind the training"
+
 # a signal to the launcher: saved, status 75, and the same bits after going on
 rm -rf "$T/run"
 mpirun -n 2 "$STRETTO" train "$T/job.ini" job.max_steps=100000 scheduler.total_num_steps=30 \
