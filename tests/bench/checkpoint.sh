@@ -10,7 +10,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/mpi_env.sh
-stretto=$PWD/$1/stretto T=$2/bench what=$3
+stretto=$(cd "$1" && pwd)/stretto T=$2/bench what=$3
 rounds=${ROUNDS:-3}
 layers=${LAYERS:-12}
 mkdir -p "$T" || exit 2
