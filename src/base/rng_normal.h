@@ -2,23 +2,8 @@
  * compiler makes vectors of it, and without fma, so that every instruction set gives the same bits.
  * Polynomials are minimax fits; values are within 1e-6 of the exact ones, tails included. */
 #pragma once
+#include "base/bits.h"
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
-
-static inline float rng_f32(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static inline uint32_t rng_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
 
 /* ln((w + 1/2) / 2^32), from the distance to the nearer end, which a float holds at both. */
 static inline float rng_log(uint32_t w)
@@ -27,9 +12,9 @@ static inline float rng_log(uint32_t w)
     float end = ((float)(int32_t)(w ^ (uint32_t)high) + 0.5f) * 0x1p-32f;
     float x = high ? 1.0f - end : end;
     /* x = 2^e m with m in [sqrt(1/2), sqrt(2)) */
-    int32_t e = ((int32_t)rng_bits(x) - 0x3F3504F3) >> 23;
-    float m = rng_f32(rng_bits(x) - ((uint32_t)e << 23));
-    float t = (high != 0) & (e == 0) ? -end : m - 1.0f;
+    int32_t e = ((int32_t)f32_bits(x) - 0x3F3504F3) >> 23;
+    float m = f32_from_bits(f32_bits(x) - ((uint32_t)e << 23));
+    float t = ((high != 0) & (e == 0)) ? -end : m - 1.0f;
     float q = 0.0870043592f * t - 0.14267487f;
     q = q * t + 0.149147679f;
     q = q * t - 0.165775847f;
@@ -49,6 +34,6 @@ static inline void rng_normal_pair(uint32_t w0, uint32_t w1, float *z0, float *z
     float c =
         (1.0f - 0.5f * z) + z * z * (0.0416666469f + z * (-0.00138873675f + z * 2.44384515e-05f));
     float a = quarter & 1 ? s : c, b = quarter & 1 ? c : s;
-    *z0 = r * rng_f32(rng_bits(a) ^ ((quarter + 1) & 2) << 30);
-    *z1 = r * rng_f32(rng_bits(b) ^ (quarter & 2) << 30);
+    *z0 = r * f32_from_bits(f32_bits(a) ^ ((quarter + 1) & 2) << 30);
+    *z1 = r * f32_from_bits(f32_bits(b) ^ (quarter & 2) << 30);
 }

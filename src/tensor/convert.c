@@ -2,67 +2,12 @@
  * large 64-bit integers. */
 #include "tensor/convert.h"
 
+#include "tensor/half.h"
 #include <math.h>
-#include <string.h>
 
 bool dtype_is_float(enum dtype t)
 {
     return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
-}
-
-static uint32_t bits_of(float v)
-{
-    uint32_t x;
-    memcpy(&x, &v, sizeof x);
-    return x;
-}
-
-static float float_of(uint32_t x)
-{
-    float v;
-    memcpy(&v, &x, sizeof v);
-    return v;
-}
-
-static uint16_t to_bf16(float v)
-{
-    uint32_t x = bits_of(v);
-    if ((x & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(x >> 16 | 0x40);
-    return (uint16_t)((x + 0x7fff + (x >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t h)
-{
-    return float_of((uint32_t)h << 16);
-}
-
-static uint16_t to_f16(float v)
-{
-    uint32_t x = bits_of(v), sign = x >> 16 & 0x8000, mag = x & 0x7fffffff;
-    if (mag > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00 | (mag >> 13 & 0x3ff));
-    if (mag >= 0x47800000) /* 65536 */
-        return (uint16_t)(sign | 0x7c00);
-    if (mag >= 0x38800000) /* 2^-14: a carry out of the mantissa is the next exponent, or inf */
-        return (uint16_t)(sign | (mag + 0xfff + (mag >> 13 & 1) - 0x38000000) >> 13);
-    if (mag <= 0x33000000) /* 2^-25, half of the smallest */
-        return (uint16_t)sign;
-    uint32_t m = (mag & 0x7fffff) | 0x800000, shift = 126 - (mag >> 23);
-    uint32_t half = 1u << (shift - 1), rest = m & ((1u << shift) - 1), r = m >> shift;
-    if (rest > half || (rest == half && (r & 1)))
-        r++;
-    return (uint16_t)(sign | r);
-}
-
-static float from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff;
-    if (e == 31)
-        return float_of(sign | 0x7f800000 | m << 13);
-    if (e == 0)
-        return sign ? -(float)m * 0x1p-24f : (float)m * 0x1p-24f;
-    return float_of(sign | (e + 112) << 23 | m << 13);
 }
 
 /* The float next to zero from v, its last bit set where it is not v: rounding that once more to
@@ -74,7 +19,7 @@ static float round_to_odd(double v)
         return f;
     if (fabs((double)f) > fabs(v))
         f = nextafterf(f, 0.0f);
-    return float_of(bits_of(f) | 1);
+    return f32_from_bits(f32_bits(f) | 1);
 }
 
 void dtype_to_f64(double *out, enum dtype from, const void *in, int64_t n_elem)
@@ -88,10 +33,8 @@ void dtype_to_f64(double *out, enum dtype from, const void *in, int64_t n_elem)
             out[i] = ((const double *)in)[i];
             break;
         case DTYPE_BF16:
-            out[i] = (double)from_bf16(((const uint16_t *)in)[i]);
-            break;
         case DTYPE_F16:
-            out[i] = (double)from_f16(((const uint16_t *)in)[i]);
+            out[i] = (double)half_widen(from, ((const uint16_t *)in)[i]);
             break;
         case DTYPE_I32:
             out[i] = ((const int32_t *)in)[i];
@@ -112,14 +55,10 @@ static int64_t from_f64(enum dtype to, void *out, const double *in, int64_t n_el
         } else if (to == DTYPE_F32) {
             ((float *)out)[i] = (float)v;
             back = (double)(float)v;
-        } else if (to == DTYPE_BF16) {
-            uint16_t h = to_bf16(round_to_odd(v));
-            ((uint16_t *)out)[i] = h;
-            back = (double)from_bf16(h);
         } else {
-            uint16_t h = to_f16(round_to_odd(v));
+            uint16_t h = half_narrow(to, round_to_odd(v));
             ((uint16_t *)out)[i] = h;
-            back = (double)from_f16(h);
+            back = (double)half_widen(to, h);
         }
         n_over += isinf(back) && !isinf(v);
     }

@@ -3,34 +3,18 @@
  * branch, so that compilers make vectors of it and every build gives the same bits; for fp16 those
  * of the processors' own instructions (F. Giesen's conversions).  All Local. */
 #pragma once
+#include "base/bits.h"
 #include "tensor/tensor.h"
-
-#include <stdint.h>
-#include <string.h>
-
-static inline float half_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static inline uint32_t half_bits(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
 
 static inline float bf16_widen(uint16_t x)
 {
-    return half_float((uint32_t)x << 16);
+    return f32_from_bits((uint32_t)x << 16);
 }
 
 /* Rounding up may carry a NaN to infinity or beyond, so those are cut, with the quiet bit set. */
 static inline uint16_t bf16_narrow(float f)
 {
-    uint32_t u = half_bits(f);
+    uint32_t u = f32_bits(f);
     uint32_t up = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
     uint32_t nan = (u >> 16) | 0x40u;
     return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : up);
@@ -46,17 +30,17 @@ static inline float f16_widen(uint16_t x)
     uint32_t up = exp == F16_EXP ? 2u * F16_REBIAS : F16_REBIAS;
     uint32_t low = exp == 0 ? 1u << 23 : 0u;
     float less = exp == 0 ? 0x1p-14f : 0.0f;
-    uint32_t v = half_bits(half_float(u + up + low) - less);
-    return half_float(v | (uint32_t)(x & 0x8000u) << 16);
+    uint32_t v = f32_bits(f32_from_bits(u + up + low) - less);
+    return f32_from_bits(v | (uint32_t)(x & 0x8000u) << 16);
 }
 
 /* 65520 and more become infinite; a NaN keeps the top of its payload, made quiet.  Below 2^-14 an
  * addition to 0.5 does the rounding: a half's last place stands there at the end of a float. */
 static inline uint16_t f16_narrow(float f)
 {
-    uint32_t u = half_bits(f), sign = u & 0x80000000u, a = u ^ sign;
+    uint32_t u = f32_bits(f), sign = u & 0x80000000u, a = u ^ sign;
     uint32_t normal = (a - F16_REBIAS + 0xFFFu + ((a >> 13) & 1u)) >> 13;
-    uint32_t small = half_bits(half_float(a) + 0.5f) - 0x3F000000u;
+    uint32_t small = f32_bits(f32_from_bits(a) + 0.5f) - 0x3F000000u;
     uint32_t high = a > 0x7F800000u ? 0x7E00u | ((a >> 13) & 0x3FFu) : 0x7C00u;
     uint32_t h = a >= 0x47800000u ? high : a < 0x38800000u ? small : normal;
     return (uint16_t)(h | sign >> 16);

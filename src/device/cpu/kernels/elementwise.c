@@ -2,6 +2,7 @@
 #include "device/cpu/kernels/drop.h"
 #include "device/cpu/kernels/elem.h"
 
+#include "base/bits.h"
 #include <string.h>
 
 void FN(add)(struct stream *s, void *y, const void *a, const void *b, int64_t n_elem)
@@ -68,10 +69,7 @@ void FN(count_nonfinite)(struct stream *s, int64_t *n, const void *x, int64_t n_
     int64_t bad = 0;
 #pragma omp parallel for reduction(+ : bad) schedule(static) num_threads(threads_for(s, n_elem))
     for (int64_t i = 0; i < n_elem; i++) {
-        float f = get(in[i]);
-        uint32_t w;
-        memcpy(&w, &f, sizeof w);
-        bad += (w & 0x7F800000u) == 0x7F800000u;
+        bad += (f32_bits(get(in[i])) & 0x7F800000u) == 0x7F800000u;
     }
     *n += bad;
 }

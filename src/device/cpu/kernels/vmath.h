@@ -2,29 +2,15 @@
  * compiler turns into vectors.  Polynomials are minimax fits.  Every step is a named operation
  * (fma explicit, no contraction), so vector body and scalar tail give the same bits. */
 #pragma once
+#include "base/bits.h"
 #include "device/device.h"
 #include <math.h>
-#include <string.h>
 
 #if defined __FP_FAST_FMAF || defined __FMA__ || defined __aarch64__
 #define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
 #else
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
-
-static inline float f32_from_bits(int32_t i)
-{
-    float f;
-    memcpy(&f, &i, sizeof f);
-    return f;
-}
-
-static inline int32_t f32_bits(float f)
-{
-    int32_t i;
-    memcpy(&i, &f, sizeof i);
-    return i;
-}
 
 /* e^x = 2^n e^r, |r| ≤ ln 2 / 2.  1e-7 relative; 2e-38 and 2e38 at the ends, so that one factor
  * of 2^n is enough; NaN stays NaN. */
@@ -43,7 +29,7 @@ static inline float exp_f32(float x)
     q = FMA(q, r, 0.166665189f);
     q = FMA(q, r, 0.50000001f);
     float p = 1.0f + FMA(r * r, q, r);
-    return p * f32_from_bits((int32_t)(((uint32_t)f32_bits(t) - 0x4B400000u + 127u) << 23));
+    return p * f32_from_bits((f32_bits(t) - 0x4B400000u + 127u) << 23);
 }
 
 static inline float tanh_f32(float x)
