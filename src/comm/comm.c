@@ -82,11 +82,17 @@ static const struct comm_ops self_ops = {
     .close = self_close,
 };
 
+void *comm_zeroed(size_t n, size_t item_bytes)
+{
+    void *p = calloc(n, item_bytes);
+    if (!p)
+        FATAL("out of memory for a communicator");
+    return p;
+}
+
 struct comm *comm_self(void)
 {
-    struct comm *c = calloc(1, sizeof *c);
-    if (!c)
-        FATAL("out of memory for a communicator");
+    struct comm *c = comm_zeroed(1, sizeof *c);
     *c = (struct comm){.ops = &self_ops, .size = 1, .node_size = 1};
     return c;
 }
@@ -163,9 +169,7 @@ enum { MOST_SUMS = 4 };
 
 void comm_sum_room(struct comm *c)
 {
-    c->sum_room = calloc((size_t)c->size * MOST_SUMS, sizeof *c->sum_room);
-    if (!c->sum_room)
-        FATAL("out of memory for a communicator");
+    c->sum_room = comm_zeroed((size_t)c->size * MOST_SUMS, sizeof *c->sum_room);
 }
 
 /* Every rank's bits beside the zeros of the others: an integer sum gathers them. */

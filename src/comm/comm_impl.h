@@ -5,6 +5,9 @@
 /* MPI's world.  Collective on all ranks of the launcher. */
 int comm_mpi_open(struct comm **out);
 
+/* n zeroed items of a communicator's tables; without memory for them there is no job.  Local. */
+void *comm_zeroed(size_t n, size_t item_bytes);
+
 /* Allocate what comm_sum_f64() needs.  Local. */
 void comm_sum_room(struct comm *c);
 

@@ -321,14 +321,6 @@ static const struct comm_ops mpi_ops = {
     .close = mpi_close,
 };
 
-static void *zeroed(size_t n, size_t item_bytes)
-{
-    void *p = calloc(n, item_bytes);
-    if (!p)
-        FATAL("out of memory for a communicator");
-    return p;
-}
-
 /* Who shares this rank's memory. */
 static void find_node(struct comm *c, MPI_Comm comm)
 {
@@ -343,8 +335,8 @@ static void find_node(struct comm *c, MPI_Comm comm)
 
 static struct comm *mpi_wrap(MPI_Comm comm, bool is_world, struct worker *worker)
 {
-    struct comm *c = zeroed(1, sizeof *c);
-    struct mpi_impl *m = zeroed(1, sizeof *m);
+    struct comm *c = comm_zeroed(1, sizeof *c);
+    struct mpi_impl *m = comm_zeroed(1, sizeof *m);
     *m = (struct mpi_impl){.comm = comm, .is_world = is_world};
     *c = (struct comm){.ops = &mpi_ops, .impl = m, .worker = worker};
     MPI_TRY(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
@@ -356,7 +348,7 @@ static struct comm *mpi_wrap(MPI_Comm comm, bool is_world, struct worker *worker
     tree_init(&m->tree, c->rank, c->size);
     int n_edges = m->tree.n_levels ? m->tree.level_end[m->tree.n_levels - 1] : 0;
     int n_requests = n_edges > 2 * c->size ? n_edges : 2 * c->size;
-    m->request = zeroed((size_t)n_requests, sizeof *m->request);
+    m->request = comm_zeroed((size_t)n_requests, sizeof *m->request);
     return c;
 }
 

@@ -248,14 +248,6 @@ static const struct comm_ops node_ops = {
     .close = node_close,
 };
 
-static void *zeroed(size_t n, size_t item_bytes)
-{
-    void *p = calloc(n, item_bytes);
-    if (!p)
-        FATAL("out of memory for a communicator");
-    return p;
-}
-
 /* Rank from's part goes to one rank of each other node: neighbours take turns. */
 static int receiver(const int64_t *node_of, int size, int from, int64_t node)
 {
@@ -321,13 +313,13 @@ static void find_subtree(struct node *n)
 static struct node *make_node(struct comm *c, int node)
 {
     size_t size = (size_t)c->size;
-    struct node *n = zeroed(1, sizeof *n);
+    struct node *n = comm_zeroed(1, sizeof *n);
     *n = (struct node){.below = c, .memory.fd = -1};
-    n->local = zeroed(size, sizeof *n->local);
-    n->source = zeroed(size, sizeof *n->source);
-    n->others.to = zeroed(size, sizeof *n->others.to);
-    n->others.from = zeroed(size, sizeof *n->others.from);
-    int64_t *node_of = zeroed(size, sizeof *node_of);
+    n->local = comm_zeroed(size, sizeof *n->local);
+    n->source = comm_zeroed(size, sizeof *n->source);
+    n->others.to = comm_zeroed(size, sizeof *n->others.to);
+    n->others.from = comm_zeroed(size, sizeof *n->others.from);
+    int64_t *node_of = comm_zeroed(size, sizeof *node_of);
     node_of[c->rank] = node;
     c->ops->sum_i64(c, node_of, c->size);
     plan_exchange(n, node_of);
@@ -352,7 +344,7 @@ int comm_open_node(struct comm *c, const int *node, size_t shared_bytes, size_t 
         free_node(n);
         return rc;
     }
-    struct comm *x = zeroed(1, sizeof *x);
+    struct comm *x = comm_zeroed(1, sizeof *x);
     *x = *c;
     x->ops = &node_ops;
     x->impl = n;
