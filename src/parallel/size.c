@@ -114,7 +114,6 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
         n = (double)(h.q + h.p); /* once it has begun */
     }
     double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
-    (void)m;
     double sum_elem = (double)dtype_bytes(conf->reduce);
     *out = (struct shard_traffic){.summed = sums * n * sum_elem * share};
     /* an own part's all-reduce among the replicas: a sum and a gather */

@@ -13,6 +13,17 @@ static const char *const op_words[] = {"mean", "sum", NULL};
 #define I64_AUTO_KEY(key, field, dflt, min, max, help)                                             \
     OPT_ROW(key, D, field, OPT_I64, dflt, min, max, NULL, OPT_AUTO, help)
 #define TEXT(key, field, help) STR_KEY(key, D, field, NULL, help)
+/* Keys that accelerate has another name for. */
+#define ENUM_AS(key, names, field, dft, list, text)                                                \
+    {                                                                                              \
+        .name = (key), .aliases = (names), .type = OPT_ENUM, .offset = offsetof(struct D, field),  \
+        .dflt = (dft), .words = (list), .help = (text)                                             \
+    }
+#define PATH_AS(key, names, field, text)                                                           \
+    {                                                                                              \
+        .name = (key), .aliases = (names), .type = OPT_STR, .flags = OPT_PATH,                     \
+        .offset = offsetof(struct D, field), .help = (text)                                        \
+    }
 
 const struct opt deepspeed_opts[] = {
     {.name = ZERO("stage"),
@@ -81,18 +92,10 @@ const struct opt deepspeed_opts[] = {
     BOOL_KEY("bf16.bf16_optimizer_states", D, bf16_states, "false",
              "only false: optimizer states are fp32"),
 
-    {.name = "communication_data_type",
-     .type = OPT_ENUM,
-     .offset = offsetof(struct D, communication_dtype),
-     .dflt = "auto",
-     .words = communication_words,
-     .help = "reduce_dtype of [strategy]"},
-    {.name = "data_types.grad_accum_dtype",
-     .type = OPT_ENUM,
-     .offset = offsetof(struct D, accum_dtype),
-     .dflt = "fp32",
-     .words = accum_words,
-     .help = "only fp32: gradients are accumulated in it"},
+    ENUM_KEY("communication_data_type", D, communication_dtype, "auto", communication_words,
+             "reduce_dtype of [strategy]"),
+    ENUM_KEY("data_types.grad_accum_dtype", D, accum_dtype, "fp32", accum_words,
+             "only fp32: gradients are accumulated in it"),
 
     TEXT("activation_checkpointing.number_checkpoints", number_checkpoints,
          "switches activation_checkpointing of [strategy] on, for so many of the model's blocks"),
@@ -155,13 +158,8 @@ const struct opt deepspeed_opts[] = {
              "no effect: parameters are gathered, which sends half as much"),
     BOOL_KEY(ZERO("stage3_allgather_sequential"), D, allgather_sequential, "false",
              "no effect: a unit's tensors are gathered in one piece"),
-    {.name = ZERO("stage3_gather_16bit_weights_on_model_save"),
-     .aliases = "zero3_save_16bit_model",
-     .type = OPT_ENUM,
-     .offset = offsetof(struct D, gather_16bit),
-     .dflt = "false",
-     .words = save_words,
-     .help = "no effect: checkpoints hold all weights in fp32"},
+    ENUM_AS(ZERO("stage3_gather_16bit_weights_on_model_save"), "zero3_save_16bit_model",
+            gather_16bit, "false", save_words, "no effect: checkpoints hold all weights in fp32"),
     BOOL_KEY(ZERO("ignore_unused_parameters"), D, ignore_unused, "true",
              "no effect: an unused parameter takes part with zeros"),
     BOOL_KEY(ZERO("legacy_stage1"), D, legacy_stage1, "false",
@@ -177,35 +175,18 @@ const struct opt deepspeed_opts[] = {
     BOOL_KEY(ZERO("zero_quantized_gradients"), D, quantized_gradients, "false",
              "only false: gradients are summed unquantised"),
 
-    {.name = ZERO("offload_optimizer.device"),
-     .aliases = "offload_optimizer_device",
-     .type = OPT_ENUM,
-     .offset = offsetof(struct D, offload_optimizer),
-     .dflt = "none",
-     .words = offload_words,
-     .help =
-         "cpu: host memory, where they are in any case; nvme: moments, and under stages 1 and 2 "
-         "master weights, in a file of each rank"},
-    {.name = ZERO("offload_param.device"),
-     .aliases = "offload_param_device",
-     .type = OPT_ENUM,
-     .offset = offsetof(struct D, offload_param),
-     .dflt = "none",
-     .words = offload_words,
-     .help = "stage 3; cpu: host memory, where they are in any case; nvme: master weights in the "
-             "same file"},
-    {.name = ZERO("offload_optimizer.nvme_path"),
-     .aliases = "offload_optimizer_nvme_path",
-     .type = OPT_STR,
-     .flags = OPT_PATH,
-     .offset = offsetof(struct D, optimizer_nvme),
-     .help = "folder of that file; no name is left in it"},
-    {.name = ZERO("offload_param.nvme_path"),
-     .aliases = "offload_param_nvme_path",
-     .type = OPT_STR,
-     .flags = OPT_PATH,
-     .offset = offsetof(struct D, param_nvme),
-     .help = "folder of that file; no name is left in it"},
+    ENUM_AS(ZERO("offload_optimizer.device"), "offload_optimizer_device", offload_optimizer, "none",
+            offload_words,
+            "cpu: host memory, where they are in any case; nvme: moments, and under stages 1 and 2 "
+            "master weights, in a file of each rank"),
+    ENUM_AS(ZERO("offload_param.device"), "offload_param_device", offload_param, "none",
+            offload_words,
+            "stage 3; cpu: host memory, where they are in any case; nvme: master weights in the "
+            "same file"),
+    PATH_AS(ZERO("offload_optimizer.nvme_path"), "offload_optimizer_nvme_path", optimizer_nvme,
+            "folder of that file; no name is left in it"),
+    PATH_AS(ZERO("offload_param.nvme_path"), "offload_param_nvme_path", param_nvme,
+            "folder of that file; no name is left in it"),
     BOOL_KEY(ZERO("offload_optimizer.pipeline_read"), D, pipeline_read, "true",
              "nvme: read the next tile while one is updated (DeepSpeed: false)"),
     BOOL_KEY(ZERO("offload_optimizer.pipeline_write"), D, pipeline_write, "true",
