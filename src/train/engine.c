@@ -339,7 +339,7 @@ static int find_nan(struct engine *e, const struct window *w, double loss)
 static int diverged(struct engine *e, const struct window *w, double loss)
 {
     TRY_ALL(e->run->comm, find_nan(e, w, loss));
-    if (e->has_scale)
+    if (e->run->shard.compute == DTYPE_F16)
         FAIL(ERR_DIVERGED, "step %lld: the gradient overflows at the smallest loss scale, %g",
              (long long)w->step, e->scale.scale);
     FAIL(ERR_DIVERGED,

@@ -2,37 +2,12 @@
 #pragma once
 #include "train_run.h"
 
-#include "base/hash.h"
-
 enum { N_STEPS = 4 };
 
 struct result {
     double loss[N_STEPS], norm[N_STEPS], eval;
     uint64_t master, moments;
 };
-
-/* A hash of each tensor's whole array, from the parts of its owners; the same on all ranks. */
-static inline uint64_t hash_array(struct train_run *t, int array)
-{
-    const struct shard *s = t->engine->shard;
-    struct comm *c = t->run.comm;
-    uint64_t h = 0;
-    for (int r = 0; r < s->plan->n_rows; r++) {
-        int64_t n = shape_elems(&s->model->table.rows[r].shape);
-        int64_t *bits = calloc((size_t)n, sizeof *bits);
-        struct shard_part p = shard_own_part(s, array, r);
-        bool speaks = !t->engine->replicas || t->engine->replicas->rank == 0;
-        for (int64_t i = p.begin; speaks && i < p.end; i++) {
-            uint32_t word;
-            memcpy(&word, p.values + (i - p.begin), sizeof word);
-            bits[i] = word;
-        }
-        c->ops->sum_i64(c, bits, (int)n);
-        h = hash64(bits, (size_t)n * sizeof *bits, h);
-        free(bits);
-    }
-    return h;
-}
 
 static const char strategy_job[] =
     "[job]\nmax_steps = 100\n"
@@ -66,8 +41,8 @@ static inline struct result strategy_run(struct comm *c, const struct variant *v
     }
     engine_eval(t.engine, 3, &e);
     r.eval = e.loss;
-    r.master = hash_array(&t, SHARD_MASTER);
-    r.moments = hash_array(&t, SHARD_STATE) ^ hash_array(&t, SHARD_STATE + 1);
+    r.master = train_hash(&t, SHARD_MASTER);
+    r.moments = train_hash(&t, SHARD_STATE) ^ train_hash(&t, SHARD_STATE + 1);
     train_close(&t);
     return r;
 }

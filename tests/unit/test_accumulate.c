@@ -5,8 +5,6 @@
  * RUN: -n 4 */
 #include "train_run.h"
 
-#include "base/hash.h"
-
 enum { N_STEPS = 3 };
 
 struct result {
@@ -14,29 +12,6 @@ struct result {
     uint64_t master;
     size_t grad_bytes;
 };
-
-/* A hash of each tensor's whole array, from the parts of its owners; the same on all ranks. */
-static uint64_t hash_weights(struct train_run *t)
-{
-    const struct shard *s = t->engine->shard;
-    struct comm *c = t->run.comm;
-    uint64_t h = 0;
-    for (int r = 0; r < s->plan->n_rows; r++) {
-        int64_t n = shape_elems(&s->model->table.rows[r].shape);
-        int64_t *bits = calloc((size_t)n, sizeof *bits);
-        struct shard_part p = shard_own_part(s, SHARD_MASTER, r);
-        bool speaks = !t->engine->replicas || t->engine->replicas->rank == 0;
-        for (int64_t i = p.begin; speaks && i < p.end; i++) {
-            uint32_t word;
-            memcpy(&word, p.values + (i - p.begin), sizeof word);
-            bits[i] = word;
-        }
-        c->ops->sum_i64(c, bits, (int)n);
-        h = hash64(bits, (size_t)n * sizeof *bits, h);
-        free(bits);
-    }
-    return h;
-}
 
 static const char job[] =
     "[job]\nmax_steps = 100\n"
@@ -58,7 +33,7 @@ static struct result run(struct comm *c, const char *keys, const char *strategy)
         r.loss[i] = s.loss;
         r.norm[i] = s.grad_norm;
     }
-    r.master = hash_weights(&t);
+    r.master = train_hash(&t, SHARD_MASTER);
     shard_measure(t.run.plan, t.run.model, &t.run.shard, 0, &m);
     r.grad_bytes = m.grad;
     train_close(&t);

@@ -26,18 +26,8 @@ static void open_job(struct train_run *t, struct comm *c, const struct text_of_j
 static void refused_job(struct comm *c, const char *strategy, const char *groups, const char *want)
 {
     char ini[2048];
-    struct arena *a = arena_create();
-    struct job *j;
-    struct run run;
-    const struct section_kind *const *kinds = run_kinds(a);
     snprintf(ini, sizeof ini, job_text, "AdamW", strategy, groups);
-    train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
-    train_must(job_check(j, kinds));
-    int rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, &run);
-    check_that(rc == ERR_USAGE && strstr(err_text(), want), __FILE__, __LINE__,
-               "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
-    run_clear(&run);
-    arena_destroy(&a);
+    train_refused(c, ini, want);
 }
 
 static void refused(struct comm *c, const char *groups, const char *want)
@@ -55,7 +45,7 @@ static void test_refusals(struct comm *c)
     TEST ("groups that cannot be meant are refused, with the place") {
         refused(c, "[group.a]\nlr = 1\n", "[group.a] match: shell patterns over tensor names");
         refused(c, "[group.a]\nmatch = h.0.attn.c_atn.weight\n",
-                "t.ini:20: [group.a] match = h.0.attn.c_atn.weight: no tensor is called "
+                "test.ini:20: [group.a] match = h.0.attn.c_atn.weight: no tensor is called "
                 "\"h.0.attn.c_atn.weight\"; the nearest is h.0.attn.c_attn.weight");
         refused(c, "[group.a]\nmatch = *.bias, h.9.*\n", "no tensor is called \"h.9.*\"");
         refused(c, "[group.a]\nmatch = *.bias\n[group.b]\nmatch = h.0.ln_1.bias\n",

@@ -4,10 +4,6 @@
  * RUN: -n 3 */
 #include "train_run.h"
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "train/save.h"
-
 enum { N_STEPS = 6 };
 
 static const char job_text[] =
@@ -30,23 +26,6 @@ static void open_run(struct train_run *t, struct comm *c, const char *folder,
     snprintf(ini, sizeof ini, job_text, folder, v->optimizer, v->lr, v->precision, v->every,
              v->rest);
     train_open(t, c, ini, from);
-}
-
-static uint64_t hash_array(const struct train_run *t, int array)
-{
-    uint64_t h = 0;
-    for (int r = 0; r < t->run.plan->n_rows; r++) {
-        struct shard_part p = shard_held_part(t->engine->shard, array, r);
-        h = hash64(p.values, (size_t)(p.end - p.begin) * sizeof(float), h);
-    }
-    return h;
-}
-
-static bool same_on_all(const struct train_run *t, int array)
-{
-    int64_t h = (int64_t)(hash_array(t, array) >> 1), most[2] = {h, -h};
-    t->run.comm->ops->max_i64(t->run.comm, most, 2);
-    return most[0] == -most[1];
 }
 
 /* The mean over the ranks of what this rank holds, in fp64. */
@@ -82,11 +61,11 @@ static void test_average(struct comm *c, const char *folder)
         open_run(&b, c, folder, &third, NULL);
         CHECK(a.run.strategy.policy->averages && !a.run.plan->policy->shard_optim);
         for (int i = 0; i < 3; i++) {
-            CHECK(same_on_all(&b, SHARD_MASTER) == (i == 0));
+            CHECK(train_same_on_all(&b, SHARD_MASTER) == (i == 0));
             CHECK(train_step(&a).loss == train_step(&b).loss);
         }
-        CHECK(!same_on_all(&a, SHARD_MASTER) && same_on_all(&b, SHARD_MASTER));
-        CHECK(!same_on_all(&b, SHARD_STATE));
+        CHECK(!train_same_on_all(&a, SHARD_MASTER) && train_same_on_all(&b, SHARD_MASTER));
+        CHECK(!train_same_on_all(&b, SHARD_STATE));
         double *want = mean_weights(&a, &n), worst = 0;
         for (int64_t i = 0; i < n; i++)
             worst = fmax(worst, fabs(b.engine->shard->master[i] - want[i]));
@@ -94,7 +73,7 @@ static void test_average(struct comm *c, const char *folder)
         free(want);
         for (int i = 3; i < N_STEPS; i++)
             train_step(&a);
-        CHECK(same_on_all(&a, SHARD_MASTER)); /* behind the last step in any case */
+        CHECK(train_same_on_all(&a, SHARD_MASTER)); /* behind the last step in any case */
         train_close(&a);
         train_close(&b);
     }
@@ -130,7 +109,8 @@ static void test_resume(struct comm *c, const char *folder)
         for (int i = 0; i < 3; i++)
             train_step(&straight);
         engine_settle(straight.engine);
-        CHECK(same_on_all(&straight, SHARD_MASTER) && same_on_all(&straight, SHARD_STATE));
+        CHECK(train_same_on_all(&straight, SHARD_MASTER) &&
+              train_same_on_all(&straight, SHARD_STATE));
         train_must(train_save(&straight, CKPT_FULL));
         c->ops->barrier(c);
         train_must(ckpt_find(folder, a, &dir));
@@ -140,7 +120,7 @@ static void test_resume(struct comm *c, const char *folder)
             CHECK(train_step(&straight).loss == train_step(&rest).loss);
         for (int i = SHARD_MASTER; i < SHARD_STATE + 2; i++)
             if (i != SHARD_GRAD)
-                CHECK(hash_array(&straight, i) == hash_array(&rest, i));
+                CHECK(train_hash_held(&straight, i) == train_hash_held(&rest, i));
         train_close(&rest);
         train_close(&straight);
         arena_destroy(&a);
@@ -150,18 +130,8 @@ static void test_resume(struct comm *c, const char *folder)
 static void refused(struct comm *c, const char *rest, const char *want)
 {
     char ini[2048];
-    struct arena *a = arena_create();
-    struct job *j;
-    struct run run;
-    const struct section_kind *const *kinds = run_kinds(a);
     snprintf(ini, sizeof ini, job_text, "x", "AdamW", "1e-3", "no", 4, rest);
-    train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
-    train_must(job_check(j, kinds));
-    int rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, &run);
-    check_that(rc == ERR_USAGE && strstr(err_text(), want), __FILE__, __LINE__,
-               "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
-    run_clear(&run);
-    arena_destroy(&a);
+    train_refused(c, ini, want);
 }
 
 int main(void)
@@ -180,10 +150,5 @@ int main(void)
         refused(c, "[eval]\nevery_steps = 6\n", "every_steps = 6: must be a multiple");
         refused(c, "[checkpoint]\nevery_steps = 2\n", "every_steps = 2: must be a multiple");
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

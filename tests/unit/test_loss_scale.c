@@ -4,10 +4,6 @@
  * RUN: -n 2 */
 #include "train_run.h"
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "train/save.h"
-
 /* DeepSpeed 0.19's DynamicLossScaler.update_scale, line by line. */
 struct reference {
     double cur_scale;
@@ -102,20 +98,23 @@ static uint64_t fingerprint(const struct train_run *t)
     return h;
 }
 
-/* A step whose summed gradient gets an infinity on the rank that owns it. */
-static struct step_report step_with(struct train_run *t, bool inject)
+/* The status of a step whose summed gradient gets a value on the rank that owns it. */
+static int step_poisoned(struct train_run *t, float value, struct step_report *s)
 {
     struct window w;
-    struct step_report s;
-    engine_draw(t->engine, &w);
-    for (int64_t i = 0; i < w.n_micro; i++) {
-        engine_forward(t->engine, &w, i);
-        engine_backward(t->engine, &w, i);
-    }
+    train_window(t, &w);
     struct shard_part p = shard_own_part(t->engine->shard, SHARD_GRAD, 2);
-    if (inject && p.begin == 0 && p.end > 0)
-        p.values[0] = INFINITY;
-    train_must(engine_step(t->engine, &w, &s));
+    if (p.begin == 0 && p.end > 0)
+        p.values[0] = value;
+    return engine_step(t->engine, &w, s);
+}
+
+static struct step_report step_with(struct train_run *t, bool overflow)
+{
+    struct step_report s;
+    if (!overflow)
+        return train_step(t);
+    train_must(step_poisoned(t, INFINITY, &s));
     return s;
 }
 
@@ -220,25 +219,37 @@ static void natural(struct comm *c, const char *folder)
 static void smallest(struct comm *c, const char *folder)
 {
     struct train_run t;
-    struct window w;
     struct step_report s;
     open_run(&t, c, folder,
              "fp16.initial_scale_power = 2\nfp16.hysteresis = 1\nfp16.min_loss_scale = 2\n", NULL);
     CHECK(step_with(&t, true).skipped && t.engine->scale.scale == 2);
     CHECK(!step_with(&t, false).skipped);
     uint64_t before = fingerprint(&t);
-    engine_draw(t.engine, &w);
-    for (int64_t i = 0; i < w.n_micro; i++) {
-        engine_forward(t.engine, &w, i);
-        engine_backward(t.engine, &w, i);
-    }
-    struct shard_part p = shard_own_part(t.engine->shard, SHARD_GRAD, 2);
-    if (p.begin == 0 && p.end > 0)
-        p.values[0] = NAN;
-    CHECK(engine_step(t.engine, &w, &s) == ERR_DIVERGED);
+    CHECK(step_poisoned(&t, NAN, &s) == ERR_DIVERGED);
     CHECK_HAS(err_text(), "step 3");
     CHECK_HAS(err_text(), "smallest loss scale, 2");
     CHECK(fingerprint(&t) == before && t.engine->step == 2);
+    train_close(&t);
+}
+
+static void open_fp32(struct train_run *t, struct comm *c, const char *folder)
+{
+    char ini[2048];
+    snprintf(ini, sizeof ini, job, folder, "");
+    char *word = strstr(ini, "fp16\n");
+    memcpy(word, "no  \n", 5);
+    train_open(t, c, ini, NULL);
+}
+
+/* A run in fp32 that keeps the scale of one in fp16 blames no scale. */
+static void kept_scale(struct comm *c, const char *folder)
+{
+    struct train_run t;
+    struct step_report s;
+    open_fp32(&t, c, folder);
+    engine_take_scale(t.engine, &(struct loss_scale){.scale = 4, .last_overflow = -1});
+    CHECK(step_poisoned(&t, NAN, &s) == ERR_DIVERGED);
+    CHECK_HAS(err_text(), "the gradient is not finite although every layer's output is");
     train_close(&t);
 }
 
@@ -248,11 +259,7 @@ static void near_fp32(struct comm *c, const char *folder)
 {
     struct train_run half, whole;
     open_run(&half, c, folder, "", NULL);
-    char ini[2048];
-    snprintf(ini, sizeof ini, job, folder, "");
-    char *word = strstr(ini, "fp16\n");
-    memcpy(word, "no  \n", 5);
-    train_open(&whole, c, ini, NULL);
+    open_fp32(&whole, c, folder);
     for (int i = 0; i < 10; i++) {
         struct step_report a = train_step(&half), b = train_step(&whole);
         CHECK(a.loss != b.loss);
@@ -283,12 +290,9 @@ int main(void)
         natural(c, folder);
     TEST ("at the smallest scale an overflow ends the run")
         smallest(c, folder);
+    TEST ("a scale that is only kept is not to blame")
+        kept_scale(c, folder);
     TEST ("losses and norms of fp16 are near those of fp32")
         near_fp32(c, folder);
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

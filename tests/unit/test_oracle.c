@@ -7,7 +7,6 @@
  * RUN: -n 4 */
 #include "train_run.h"
 
-#include "base/file.h"
 #include "oracle.h"
 #include <unistd.h>
 
@@ -89,12 +88,8 @@ static void run_combination(struct comm *c, const struct setting *on, int accumu
     train_open(&t, c, ini, NULL);
     load_weights(&t, f);
     struct window w;
-    engine_draw(t.engine, &w);
+    train_window(&t, &w);
     CHECK(w.n == 4 && w.n_valid == 4 * T && w.n_micro == (accumulation == 3 ? 2 : accumulation));
-    for (int64_t i = 0; i < w.n_micro; i++) {
-        engine_forward(t.engine, &w, i);
-        engine_backward(t.engine, &w, i);
-    }
     check_gradients(&t, f);
     struct step_report s;
     train_must(engine_step(t.engine, &w, &s));
@@ -132,21 +127,11 @@ int main(void)
     struct comm *c;
     train_must(comm_open_world(&c));
     check_rank = c->rank;
-    char folder[256], data[300], *book;
-    size_t n;
+    char folder[256], data[300];
     train_folder(c, folder, sizeof folder);
     snprintf(data, sizeof data, "%s/book.txt", folder);
-    train_must(file_read("jobs/data/pride_and_prejudice.txt", 1 << 30, ERR_DATA, &book, &n));
-    if (c->rank == 0)
-        train_must(file_write(data, book, 4 * T + 1));
-    c->ops->barrier(c);
+    train_book(c, folder, 4 * T + 1);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         run_family(c, &families[i], data);
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    free(book);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

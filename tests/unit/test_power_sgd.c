@@ -4,10 +4,6 @@
  * RUN: -n 3 */
 #include "train_run.h"
 
-#include "base/file.h"
-#include "base/hash.h"
-#include "train/save.h"
-
 enum { N_STEPS = 6 };
 
 static const char job_text[] =
@@ -34,23 +30,6 @@ static void open_run(struct train_run *t, struct comm *c, const char *folder, co
     train_open(t, c, ini, from);
 }
 
-static uint64_t hash_array(const struct train_run *t, int array)
-{
-    uint64_t h = 0;
-    for (int r = 0; r < t->run.plan->n_rows; r++) {
-        struct shard_part p = shard_held_part(t->engine->shard, array, r);
-        h = hash64(p.values, (size_t)(p.end - p.begin) * sizeof(float), h);
-    }
-    return h;
-}
-
-static bool same_on_all(const struct train_run *t, int array)
-{
-    int64_t h = (int64_t)(hash_array(t, array) >> 1), most[2] = {h, -h};
-    t->run.comm->ops->max_i64(t->run.comm, most, 2);
-    return most[0] == -most[1];
-}
-
 static void test_full_rank(struct comm *c, const char *folder)
 {
     struct train_run a, b;
@@ -61,7 +40,7 @@ static void test_full_rank(struct comm *c, const char *folder)
             struct step_report x = train_step(&a), y = train_step(&b);
             CHECK_NEAR(y.loss, x.loss, 1e-5 * x.loss);
             CHECK_NEAR(y.grad_norm, x.grad_norm, 1e-4 * x.grad_norm);
-            CHECK(same_on_all(&b, SHARD_MASTER));
+            CHECK(train_same_on_all(&b, SHARD_MASTER));
         }
         train_close(&a);
         train_close(&b);
@@ -94,12 +73,12 @@ static void test_feedback(struct comm *c, const char *folder)
         open_run(&b, c, folder, few, NULL);
         double first = train_step(&a).loss;
         CHECK(train_step(&b).loss == first); /* step 1 is summed as it is */
-        CHECK(hash_array(&a, SHARD_MASTER) == hash_array(&b, SHARD_MASTER));
+        CHECK(train_hash_held(&a, SHARD_MASTER) == train_hash_held(&b, SHARD_MASTER));
         train_step(&a);
         train_step(&b);
-        CHECK(!same_on_all(&b, SHARD_HOOK_ERROR) && same_on_all(&b, SHARD_MASTER));
+        CHECK(!train_same_on_all(&b, SHARD_HOOK_ERROR) && train_same_on_all(&b, SHARD_MASTER));
         engine_settle(b.engine);
-        CHECK(same_on_all(&b, SHARD_HOOK_ERROR));
+        CHECK(train_same_on_all(&b, SHARD_HOOK_ERROR));
         CHECK_NEAR(lost(&a, &b), 0, 1e-5);
         for (int i = 2; i < N_STEPS - 1; i++)
             train_step(&b);
@@ -130,9 +109,10 @@ static void test_resume(struct comm *c, const char *folder)
         open_run(&rest, c, folder, few, k);
         for (int i = 3; i < N_STEPS; i++)
             CHECK(train_step(&straight).loss == train_step(&rest).loss);
-        CHECK(hash_array(&straight, SHARD_MASTER) == hash_array(&rest, SHARD_MASTER));
-        CHECK(hash_array(&straight, SHARD_HOOK_ERROR) == hash_array(&rest, SHARD_HOOK_ERROR));
-        CHECK(hash_array(&straight, SHARD_HOOK_Q) == hash_array(&rest, SHARD_HOOK_Q));
+        CHECK(train_hash_held(&straight, SHARD_MASTER) == train_hash_held(&rest, SHARD_MASTER));
+        CHECK(train_hash_held(&straight, SHARD_HOOK_ERROR) ==
+              train_hash_held(&rest, SHARD_HOOK_ERROR));
+        CHECK(train_hash_held(&straight, SHARD_HOOK_Q) == train_hash_held(&rest, SHARD_HOOK_Q));
         train_close(&rest);
         train_close(&straight);
         /* without the hook, from the same checkpoint */
@@ -156,8 +136,8 @@ static void test_compressed(struct comm *c, const char *folder)
             open_run(&exact, c, folder, plain, NULL);
             train_step(&a), train_step(&b), train_step(&exact);
             CHECK(a.run.shard.reduce == (half ? DTYPE_F16 : DTYPE_BF16));
-            CHECK(hash_array(&a, SHARD_MASTER) == hash_array(&b, SHARD_MASTER));
-            CHECK(hash_array(&a, SHARD_MASTER) != hash_array(&exact, SHARD_MASTER));
+            CHECK(train_hash_held(&a, SHARD_MASTER) == train_hash_held(&b, SHARD_MASTER));
+            CHECK(train_hash_held(&a, SHARD_MASTER) != train_hash_held(&exact, SHARD_MASTER));
             train_close(&a), train_close(&b), train_close(&exact);
         }
 }
@@ -165,18 +145,8 @@ static void test_compressed(struct comm *c, const char *folder)
 static void refused(struct comm *c, const char *keys, const char *want)
 {
     char ini[2048];
-    struct arena *a = arena_create();
-    struct job *j;
-    struct run run;
-    const struct section_kind *const *kinds = run_kinds(a);
     snprintf(ini, sizeof ini, job_text, "x", keys);
-    train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
-    train_must(job_check(j, kinds));
-    int rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, &run);
-    check_that(rc == ERR_USAGE && strstr(err_text(), want), __FILE__, __LINE__,
-               "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
-    run_clear(&run);
-    arena_destroy(&a);
+    train_refused(c, ini, want);
 }
 
 int main(void)
@@ -197,10 +167,5 @@ int main(void)
         refused(c, FEW "sync_each_batch = true\n", "does not go with sync_each_batch");
         refused(c, FEW "mixed_precision = fp16\n", "does not go with fp16");
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

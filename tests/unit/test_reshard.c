@@ -4,8 +4,6 @@
  * RUN: -n 8 */
 #include "train_run.h"
 
-#include "base/file.h"
-
 enum { SAVED_BY = 4, N_STEPS = 3 };
 
 static const char job[] =
@@ -31,13 +29,6 @@ static void state_init(struct state *s, const struct run *r)
     s->bits = calloc((size_t)s->at[s->n], sizeof *s->bits);
 }
 
-static int64_t bits_of(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
 /* Every element from the rank that owns it.  Collective on c. */
 static void gather_state(const struct train_run *t, struct comm *c, struct state *s)
 {
@@ -45,7 +36,7 @@ static void gather_state(const struct train_run *t, struct comm *c, struct state
     for (int i = 0; i < s->n; i++) {
         struct shard_part p = shard_own_part(t->engine->shard, s->place[i].array, s->place[i].row);
         for (int64_t e = p.begin; e < p.end; e++)
-            s->bits[s->at[i] + e] = bits_of(p.values[e - p.begin]);
+            s->bits[s->at[i] + e] = f32_bits(p.values[e - p.begin]);
     }
     c->ops->sum_i64(c, s->bits, (int)s->at[s->n]);
 }
@@ -61,7 +52,7 @@ static int64_t check_state(const struct train_run *t, const struct state *s, con
     for (int i = 0; i < s->n; i++) {
         struct shard_part p = shard_held_part(t->engine->shard, place[i].array, place[i].row);
         for (int64_t e = p.begin; e < p.end; e++)
-            n_wrong += bits_of(p.values[e - p.begin]) != s->bits[s->at[i] + e];
+            n_wrong += f32_bits(p.values[e - p.begin]) != s->bits[s->at[i] + e];
         p = shard_own_part(t->engine->shard, place[i].array, place[i].row);
         n_own += (p.end - p.begin) * (int64_t)sizeof(float);
     }
@@ -177,22 +168,11 @@ int main(void)
     struct comm *c;
     train_must(comm_open_world(&c));
     check_rank = c->rank;
-    char folder[200], path[300], *book;
-    size_t n;
+    char folder[200];
     train_folder(c, folder, sizeof folder);
-    train_must(file_read("jobs/data/pride_and_prejudice.txt", 1 << 30, ERR_DATA, &book, &n));
-    snprintf(path, sizeof path, "%s/book.txt", folder);
-    if (c->rank == 0)
-        train_must(file_write(path, book, 20000));
-    c->ops->barrier(c);
+    train_book(c, folder, 20000);
     TEST ("4 ranks to 1, 2, 3, 8 under any strategy: the same bits, and no more read than owned") {
         test_types(c, folder);
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    free(book);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

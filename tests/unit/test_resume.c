@@ -3,8 +3,6 @@
  * RUN: -n 4 */
 #include "train_run.h"
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "train/save.h"
 
 enum { N_STEPS = 100, N_SAMPLES = 101, BATCH = 4 };
@@ -157,17 +155,12 @@ int main(void)
     struct comm *c;
     train_must(comm_open_world(&c));
     check_rank = c->rank;
-    char folder[200], path[300], *book;
-    size_t n;
+    char folder[200], path[300];
     train_folder(c, folder, sizeof folder);
-    train_must(file_read("jobs/data/pride_and_prejudice.txt", 1 << 30, ERR_DATA, &book, &n));
-    if (c->rank == 0) {
-        snprintf(path, sizeof path, "%s/book.txt", folder);
-        train_must(file_write(path, book, 20000));
-        snprintf(path, sizeof path, "%s/rows.csv", folder);
+    snprintf(path, sizeof path, "%s/rows.csv", folder);
+    if (c->rank == 0)
         write_rows(path);
-    }
-    c->ops->barrier(c);
+    train_book(c, folder, 20000);
     TEST ("resume at step 50 of 100 gives the bits of the run that never stopped") {
         test_bitwise(c, folder);
     }
@@ -176,11 +169,5 @@ int main(void)
             test_journey(c, folder);
         }
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    free(book);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

@@ -3,7 +3,6 @@
  * RUN: -n 4 */
 #include "train_run.h"
 
-#include "base/file.h"
 #include "base/memory.h"
 #include "train/save.h"
 #include <fcntl.h>
@@ -91,12 +90,7 @@ int main(void)
             arena_destroy(&a);
         }
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }
 
 #endif
