@@ -112,36 +112,34 @@ done
 grep -q '[1-9].*iB' "$T/snapshots_true" && grep -q '^ *0 B$' "$T/snapshots_false"
 ok $? "plan lists the snapshots of saves behind the training"
 
+# signalled SIGNAL COMMAND…: runs the command, sends it the signal behind its third step; its status
+signalled() {
+    signal=$1
+    shift
+    rm -rf "$T/run"
+    "$@" >"$T/.log" 2>&1 &
+    launcher=$!
+    i=0
+    while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    kill -"$signal" $launcher
+    wait $launcher
+}
+
 # a signal to the launcher: saved, status 75, and the same bits after going on
-rm -rf "$T/run"
-mpirun -n 2 "$STRETTO" train "$T/job.ini" job.max_steps=100000 scheduler.total_num_steps=30 \
-    checkpoint.every_steps=0 checkpoint.final_state_dict_type=SHARDED_STATE_DICT \
-    eval.every_steps=0 >"$T/.log" 2>&1 &
-launcher=$!
-i=0
-while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
-    sleep 0.1
-    i=$((i + 1))
-done
-kill -USR1 $launcher
-wait $launcher
+signalled USR1 mpirun -n 2 "$STRETTO" train "$T/job.ini" job.max_steps=100000 \
+    scheduler.total_num_steps=30 checkpoint.every_steps=0 \
+    checkpoint.final_state_dict_type=SHARDED_STATE_DICT eval.every_steps=0
 [ $? = 75 ] && said "stopped: by SIGUSR1" && [ -L "$T/run/latest" ]
 ok $? "SIGUSR1 saves and ends with status 75"
 [ "$(grep -c '^stretto: ' "$T/.log")" = 1 ]
 ok $? "in one line"
 [ -e "$T/run/latest/full.h5" ]
 ok $? "of state_dict_type: final_state_dict_type is for a run that is finished"
-rm -rf "$T/run"
-"$STRETTO" train "$T/job.ini" job.max_steps=100000 checkpoint.every_steps=2 eval.every_steps=0 \
-    >"$T/.log" 2>&1 &
-launcher=$!
-i=0
-while [ $i -lt 300 ] && ! grep -qs '"step":3,' "$T/run/metrics.jsonl"; do
-    sleep 0.1
-    i=$((i + 1))
-done
-kill -TERM $launcher
-wait $launcher
+signalled TERM "$STRETTO" train "$T/job.ini" job.max_steps=100000 checkpoint.every_steps=2 \
+    eval.every_steps=0
 [ $? = 75 ] && said "stopped: by SIGTERM" && said ": saved;"
 ok $? "SIGTERM saves where the last save says that there is time"
 rm -rf "$T/run"
