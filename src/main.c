@@ -1,9 +1,12 @@
 /* Pick a subcommand before anything is started, run it, print the one error, set the status. */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef STRETTO_VERSION
 #define STRETTO_VERSION "0.1"
@@ -14,16 +17,15 @@ static void print_usage(FILE *to)
     fprintf(to, "stretto %s: distributed deep learning from a job file\n\n", STRETTO_VERSION);
     for (const struct command *const *c = command_list; *c; c++)
         fprintf(to, "  stretto %-9s %s\n  %17s %s\n", (*c)->name, (*c)->args, "", (*c)->summary);
-    fprintf(to,
-            "\n  stretto COMMAND --help   more about a command\n"
-            "  stretto --help SECTION   the keys of a section: job, model, data, strategy, …\n"
-            "  stretto --help all       every key there is\n"
-            "  stretto --version\n\n"
-            "Train on 4 ranks:  mpirun -n 4 stretto train JOB.ini\n"
-            "Under Slurm:       srun --mpi=pmix -n 4 stretto train JOB.ini\n\n"
-            "Exit status: 0 done; 2 command line or job file; 3 data or checkpoint; 4 memory,\n"
-            "disk or device; 5 training diverged; 6 communication; 70 internal; 75 stopped\n"
-            "early, saved\n");
+    fprintf(to, "\n  stretto COMMAND --help   more about a command\n"
+                "  stretto --help SECTION   the keys of a section: job, model, data, strategy, …\n"
+                "  stretto --help all       every key there is\n"
+                "  stretto --version\n\n"
+                "Train on 4 ranks:  mpirun -n 4 stretto train JOB.ini\n"
+                "Under Slurm:       srun --mpi=pmix -n 4 stretto train JOB.ini\n\n"
+                "Exit status: 0 done; 2 command line or job file; 3 data or checkpoint; 4 memory,\n"
+                "disk or device; 5 training diverged; 6 communication; 70 internal; 75 stopped\n"
+                "early, saved\n");
 }
 
 static int help_section(struct cli *c, const char *name)
@@ -119,11 +121,34 @@ static bool speaks(const struct cli *c)
     return true;
 }
 
+/* A standard descriptor that was closed would become the next file that is opened, and what is
+ * printed would go there: into metrics.jsonl, or a checkpoint. */
+static void fill_standard_files(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+/* What did not reach standard output was not done, however well it was computed. */
+static int end_output(int rc)
+{
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (rc == ERR_OK && lost)
+        return err_set(ERR_RESOURCE, "standard output could not be written%s%s", errno ? ": " : "",
+                       errno ? strerror(errno) : "");
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_files();
     struct cli c = {.arena = arena_create()};
-    int rc = dispatch(&c, argc, argv);
-    fflush(stdout);
+    int rc = end_output(dispatch(&c, argc, argv));
     if (rc != ERR_OK && speaks(&c))
         fprintf(stderr, "stretto: %s: %s\n", rc == ERR_STOPPED ? "stopped" : "error", err_text());
     comm_close(&c.world);
