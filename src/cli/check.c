@@ -24,7 +24,7 @@ static int check(struct cli *c, int argc, char **argv)
     struct ckpt *from;
     struct run run;
     struct device *dev;
-    c->world = comm_self();
+    TRY(cli_alone(c, argv[0]));
     TRY(cli_load_job(c, argv[1], argc - 2, (const char *const *)argv + 2, &job));
     TRY(output_find(job, c->world, c->arena, &from));
     TRY(run_setup(job, c->world, RUN_TRAIN, (int)conf.ranks, from, c->arena, &run));

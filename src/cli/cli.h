@@ -22,6 +22,10 @@ extern const struct command train_command, eval_command, generate_command, inspe
 /* Open the launcher's world once.  Collective on all ranks of the launcher. */
 int cli_open_world(struct cli *c);
 
+/* A world of this process alone, for a command that is not meant for several: ERR_USAGE where a
+ * launcher has started more, who would all write or print the same.  Local. */
+int cli_alone(struct cli *c, const char *command);
+
 /* The job file argv[1] with the overrides behind it, read by rank 0, checked against all tables, on
  * every rank.  *text gets the resolved job once run_setup has read it.  Collective on c->world. */
 int cli_load_job(struct cli *c, const char *path, int n_overrides, const char *const *overrides,

@@ -9,6 +9,19 @@ int cli_open_world(struct cli *c)
     return c->world ? ERR_OK : comm_open_world(&c->world);
 }
 
+int cli_alone(struct cli *c, const char *command)
+{
+    int n_ranks;
+    TRY(comm_launched(&n_ranks));
+    if (n_ranks > 1)
+        FAIL(ERR_USAGE,
+             "stretto %s is one process, and %d were started: say it without mpirun "
+             "and srun",
+             command, n_ranks);
+    c->world = comm_self();
+    return ERR_OK;
+}
+
 /* Rank 0's entries to everybody, then the same checks everywhere. */
 static int share_job(struct cli *c, int rc, struct job **j)
 {

@@ -285,7 +285,7 @@ static int inspect(struct cli *c, int argc, char **argv)
     if (argc != 2)
         FAIL(ERR_USAGE, "one checkpoint is needed: say stretto inspect FOLDER, or stretto inspect "
                         "--diff A B");
-    c->world = comm_self();
+    TRY(cli_alone(c, argv[0]));
     int rc = open_source(c, conf.diff ? conf.diff : argv[1], &s);
     if (rc == ERR_OK && conf.diff)
         rc = open_source(c, argv[1], &other);

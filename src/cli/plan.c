@@ -118,7 +118,7 @@ static int plan(struct cli *c, int argc, char **argv)
     struct device *dev;
     struct plan_memory m;
     struct text t = {0};
-    c->world = comm_self();
+    TRY(cli_alone(c, argv[0]));
     TRY(cli_load_job(c, argv[1], argc - 2, (const char *const *)argv + 2, &job));
     TRY(run_setup(job, c->world, RUN_TRAIN, (int)conf.ranks, NULL, c->arena, &run));
     TRY(cli_open_device(c, &run, &dev));

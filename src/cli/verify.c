@@ -124,6 +124,7 @@ static int verify(struct cli *c, int argc, char **argv)
     int n_faults = 0, rc = ERR_OK;
     if (argc < 2)
         FAIL(ERR_USAGE, "nothing to verify: say stretto verify FOLDER|FILE");
+    TRY(cli_alone(c, argv[0]));
     for (int i = 1; i < argc && rc == ERR_OK; i++) {
         rc = verify_one(argv[i], c->arena, &n_faults, &t);
         if (t.s)

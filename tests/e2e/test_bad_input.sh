@@ -204,4 +204,8 @@ refused "NO on 2 ranks" 2 "MULTI_CPU" mpirun -n 2 "$STRETTO" train "$T/job.ini" 
 refused "no job file on 3 ranks" 2 "no job file" mpirun -n 3 "$STRETTO" train
 [ ! -e "$T/out3" ]
 ok $? "and nothing is written"
+refused "verifying on 2 ranks" 2 "stretto verify is one process, and 2 were started" \
+    mpirun -n 2 "$STRETTO" verify "$T/kept"
+refused "planning on 2 ranks" 2 "stretto plan is one process" mpirun -n 2 "$STRETTO" plan \
+    "$T/job.ini"
 done_testing
