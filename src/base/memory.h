@@ -13,5 +13,11 @@ struct memory_use {
 struct memory_use memory_use_now(void);
 
 /* Bytes that new allocations may take without swapping, as the kernel estimates them, and no more
- * than the control group has left; INT64_MAX where neither says.  Local. */
+ * than the control groups of this process have left; INT64_MAX where neither says.  Local. */
 int64_t memory_available(void);
+/* The same with what may be swapped out: who takes more will be killed for it.  Local. */
+int64_t memory_most(void);
+
+/* The least that is left in any of the control groups, of either generation, that are mounted below
+ * root; groups is /proc/self/cgroup's text.  INT64_MAX: there is no limit.  Local. */
+int64_t memory_left_in_groups(const char *root, const char *groups);

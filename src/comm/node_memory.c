@@ -1,6 +1,7 @@
 /* The segment that ranks of a node map, and counters in it that say how far each of them is. */
 #include "comm/node_impl.h"
 
+#include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -33,21 +34,9 @@ static int64_t make_token(void)
     return t;
 }
 
-static int64_t available_bytes(void)
-{
-    char line[128];
-    long long kib = -1;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && kib < 0 && fgets(line, sizeof line, f))
-        sscanf(line, "MemAvailable: %lld", &kib);
-    if (f)
-        fclose(f);
-    return kib < 0 ? INT64_MAX : kib * 1024;
-}
-
 static int make(struct node_memory *m, struct handle *h)
 {
-    int64_t free_bytes = available_bytes();
+    int64_t free_bytes = memory_available();
     if (m->n_bytes > (size_t)free_bytes)
         FAIL(ERR_RESOURCE, "no memory for %zu bytes of node memory: %lld are available", m->n_bytes,
              (long long)free_bytes);

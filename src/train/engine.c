@@ -2,6 +2,7 @@
 #include "train/engine.h"
 
 #include "base/hash.h"
+#include "base/memory.h"
 #include "train/init.h"
 #include "train/save.h"
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static int alloc_activations(struct engine *e)
+static void measure_activations(struct engine *e)
 {
     const struct run *r = e->run;
     struct plan_memory t, v, g;
@@ -37,6 +38,24 @@ static int alloc_activations(struct engine *e)
     e->tape_bytes = larger(larger(t.tape_bytes, v.tape_bytes), g.tape_bytes);
     e->frame_bytes = larger(larger(t.frame_bytes, v.frame_bytes), g.frame_bytes);
     e->scratch_bytes = larger(larger(t.scratch_bytes, v.scratch_bytes), g.scratch_bytes);
+}
+
+/* The kernel hands out memory that it does not have, and kills whoever touches it. */
+static int check_memory(const struct engine *e)
+{
+    int n = e->run->comm->node_size;
+    double here = (double)engine_bytes(e), most = (double)memory_most();
+    char need[32], have[32];
+    if (e->run->purpose != RUN_TRAIN || here * n <= most)
+        return ERR_OK;
+    FAIL(ERR_RESOURCE,
+         "no memory for %d rank%s of %s on this node, which has %s left: a smaller batch_size or "
+         "block_size, more nodes, or a strategy that shards; stretto plan shows what each takes",
+         n, n == 1 ? "" : "s", text_bytes(need, here), text_bytes(have, most));
+}
+
+static int alloc_activations(struct engine *e)
+{
     TRY(take(e, e->tape_bytes, &e->tape_memory));
     TRY(take(e, e->scratch_bytes, &e->scratch_memory));
     e->frame_memory = malloc(e->frame_bytes + 1);
@@ -66,6 +85,8 @@ static int alloc_all(struct engine *e)
     e->stream.k = device_kernels(e->dev, r->shard.compute);
     if (!e->stream.k)
         FAIL(ERR_RESOURCE, "the device computes no %s", dtype_name(r->shard.compute));
+    measure_activations(e);
+    TRY(check_memory(e));
     TRY(alloc_activations(e));
     const struct shard_ranks ranks = {e->group, e->replicas, e->node};
     TRY(shard_create(r->plan, r->model, &r->shard, &ranks, &e->stream, &e->shard));

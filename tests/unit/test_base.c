@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "base/rng_normal.h"
 #include "base/text.h"
@@ -347,6 +348,43 @@ static void test_errors(void)
     }
 }
 
+static void put_number(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CHECK(file_make_dirs(dir) == ERR_OK);
+    CHECK(file_write(path, text, strlen(text)) == ERR_OK);
+}
+
+/* Folders as the kernel's control groups look, of both generations. */
+static void test_groups(void)
+{
+    char root[] = "/tmp/stretto-groups-XXXXXX", dir[128];
+    CHECK(mkdtemp(root));
+    CHECK(memory_left_in_groups(root, "0::/job/step\n") == INT64_MAX);
+    snprintf(dir, sizeof dir, "%s/job/step", root);
+    put_number(dir, "memory.max", "max\n");
+    put_number(dir, "memory.current", "500\n");
+    CHECK(memory_left_in_groups(root, "0::/job/step\n") == INT64_MAX);
+    snprintf(dir, sizeof dir, "%s/job", root);
+    put_number(dir, "memory.max", "1000\n");
+    put_number(dir, "memory.current", "900\n");
+    CHECK(memory_left_in_groups(root, "1:name=systemd:/x\n0::/job/step\n") == 100);
+    put_number(dir, "memory.stat", "anon 300\nfile 600\ninactive_file 250\nactive_file 350\n");
+    CHECK(memory_left_in_groups(root, "0::/job/step\n") == 700);
+    CHECK(memory_left_in_groups(root, "0::/other\n") == INT64_MAX);
+    put_number(dir, "memory.current", "1700\n");
+    CHECK(memory_left_in_groups(root, "0::/job/step\n") == 0);
+    snprintf(dir, sizeof dir, "%s/memory/slurm", root);
+    put_number(dir, "memory.limit_in_bytes", "64\n");
+    put_number(dir, "memory.usage_in_bytes", "60\n");
+    put_number(dir, "memory.stat",
+               "inactive_file 9\nactive_file 9\ntotal_inactive_file 20\ntotal_active_file 30\n");
+    CHECK(memory_left_in_groups(root, "9:memory:/slurm/job_7\n0::/\n") == 54);
+    CHECK(memory_available() > 0 && memory_most() >= memory_available());
+    CHECK(file_remove_tree(root) == ERR_OK);
+}
+
 int main(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -364,5 +402,7 @@ int main(void)
     test_errors();
     if (file_remove_tree(dir) != ERR_OK)
         return 1;
+    TEST ("what control groups leave of the memory")
+        test_groups();
     return check_done();
 }
