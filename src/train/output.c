@@ -100,16 +100,38 @@ static int check_room(const struct run *r)
     return ERR_RESOURCE; /* the words name the key, the status says what ran out */
 }
 
+/* Whether path, or as much of it as there is, may be written. */
+static bool may_write(const char *path, struct arena *a)
+{
+    char *p = arena_strdup(a, path), *slash;
+    while (access(p, F_OK) != 0 && (slash = strrchr(p, '/')) && slash > p)
+        *slash = 0;
+    if (access(p, F_OK) != 0)
+        return access(*p == '/' ? "/" : ".", W_OK) == 0;
+    return access(p, W_OK) == 0;
+}
+
+/* Make the folder and write into it.  A disk that is full is one thing, a folder that may not be
+ * written another: that one was chosen by the job. */
+static int check_folder(const struct run *r)
+{
+    const char *dir = r->conf.main.output_dir;
+    const char *probe = arena_printf(r->arena, "%s/.write-test", dir);
+    int rc = file_make_dirs(dir);
+    if (rc == ERR_OK) {
+        rc = file_write(probe, "x", 1);
+        unlink(probe);
+    }
+    if (rc == ERR_OK)
+        return ERR_OK;
+    job_error(r->conf.job, "job", NULL, "output_dir", "%s", arena_strdup(r->arena, err_text()));
+    return may_write(dir, r->arena) ? rc : ERR_DATA;
+}
+
 static int prepare_locally(const struct run *r, const char *job_text)
 {
     const char *dir = r->conf.main.output_dir;
-    TRY(file_make_dirs(dir));
-    const char *probe = arena_printf(r->arena, "%s/.write-test", dir);
-    int rc = file_write(probe, "x", 1);
-    if (rc != ERR_OK && access(dir, W_OK) != 0)
-        rc = ERR_DATA; /* not a disk that is full: a folder that may not be written */
-    unlink(probe);
-    TRY(rc);
+    TRY(check_folder(r));
     TRY(check_room(r));
     if (r->conf.ckpt.resume == RESUME_NEVER && r->conf.ckpt.overwrite) {
         const char *old;

@@ -8,5 +8,6 @@ int output_find(const struct job *j, struct comm *c, struct arena *a, struct ckp
 
 /* Make the folder, see that it can be written and has room for the next checkpoint, move old
  * checkpoints away under overwrite, store the resolved job as job.ini.  *run_id in r->arena: the
- * resumed run's or a new one.  ERR_RESOURCE.  Collective on r->comm. */
+ * resumed run's or a new one.  ERR_RESOURCE; ERR_DATA: the folder may not be written.
+ * Collective on r->comm. */
 int output_prepare(const struct run *r, const char *job_text, const char **run_id);

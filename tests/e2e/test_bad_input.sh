@@ -159,6 +159,32 @@ job; train "an output folder under a file" 4 "Not a directory" job.output_dir="$
 job; train "an output folder that is a file" 2 "output_dir" job.output_dir="$T/job.ini"
 mkdir "$T/small"
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=64k none "$T/small" 2>/dev/null; then
+kib=$(awk '/^(MemTotal|SwapTotal):/ { n += $2 } END { print n }' /proc/meminfo)
+ids=$((kib * 12 / 10 / 16)) # of 1,024 values, with gradient and moments: a fifth more than there is
+if [ "$ids" -gt 256 ] && [ "$ids" -lt 16777216 ]; then
+    job; train "a model that the machine has no memory for" 4 "on this node, which has" \
+        model.n_embd=1024 model.vocab_size="$ids"
+else
+    n=$((n + 1))
+    echo "ok $n - a model that the machine has no memory for # SKIP it has too much"
+fi
+mkdir "$T/closed"
+if [ "$(id -u)" = 0 ]; then # who may write anywhere but on what is mounted to be read
+    mount -t tmpfs -o ro none "$T/closed" 2>/dev/null
+else
+    chmod 500 "$T/closed"
+fi
+job
+for o in closed closed/new; do
+    if [ -w "$T/closed" ]; then
+        n=$((n + 1))
+        echo "ok $n - an output folder that may not be written: $o # SKIP needs a mount"
+        continue
+    fi
+    train "an output folder that may not be written: $o" 3 "[job] output_dir = $T/$o: cannot" \
+        job.output_dir="$T/$o"
+done
+umount "$T/closed" 2>/dev/null
     job; train "a disk too small for a checkpoint" 4 "a checkpoint needs" \
         job.output_dir="$T/small/run"
     [ ! -e "$T/small/run/step-00000004" ]
