@@ -166,6 +166,29 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     return ERR_OK;
 }
 
+/* Keys of one way to wrap or to shard, under another. */
+static void notes(const struct run_conf *c, const struct plugin *p, struct text *out)
+{
+    const struct fsdp_conf *f = p->conf;
+    const struct {
+        const char *key, *of;
+        bool acts;
+    } rows[] = {
+        {"fsdp_min_num_params", "fsdp_auto_wrap_policy = SIZE_BASED_WRAP",
+         f->fsdp_auto_wrap_policy == WORD_SIZE},
+        {"fsdp_transformer_layer_cls_to_wrap", "fsdp_auto_wrap_policy = TRANSFORMER_BASED_WRAP",
+         f->fsdp_auto_wrap_policy == WORD_TRANSFORMER},
+        {"dp_shard_size", "HYBRID_SHARD", sharding_of(f) >= HYBRID_SHARD},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *v = job_value(c->job, p->section, rows[i].key);
+        const char *dflt = opt_find(fsdp_opts, rows[i].key)->dflt;
+        if (!rows[i].acts && v && !(dflt && text_same(v, dflt))) /* a resolved job has them all */
+            text_printf(out, "note: [%s] %s has no effect: it belongs to %s\n", p->section,
+                        rows[i].key, rows[i].of);
+    }
+}
+
 const struct plugin_type plugin_fsdp = {
     .name = "fsdp",
     .opts = fsdp_opts,
@@ -174,4 +197,5 @@ const struct plugin_type plugin_fsdp = {
     .check = check,
     .adopt = adopt,
     .use = use,
+    .notes = notes,
 };

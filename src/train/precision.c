@@ -1,8 +1,6 @@
 /* From the job's words about precision to dtypes. */
 #include "train/precision.h"
 
-#include "train/plugin.h"
-#include "train/sections.h"
 #include <string.h>
 
 enum dtype precision_compute(const struct strategy_conf *c)
@@ -59,22 +57,4 @@ void precision_to_json(const struct shard_conf *c, struct text *out)
     for (int i = 0; i < N_KINDS; i++)
         text_printf(out, "%s\"%s\":\"%s\"", i ? "," : "{", k[i].key, dtype_name(k[i].dtype));
     text_printf(out, "}");
-}
-
-void precision_notes(const struct run_conf *c, struct text *out)
-{
-    const struct strategy_conf *s = &c->strategy;
-    const char *places[] = {"strategy", c->plugin ? c->plugin->section : "strategy"};
-    for (const struct opt *o = kind_strategy.opts; o->type != OPT_END; o++) {
-        const char *why = NULL;
-        if (strncmp(o->name, "fp16.", 5) == 0 && s->mixed_precision != PRECISION_FP16)
-            why = "mixed_precision is not fp16";
-        if (strncmp(o->name, "activation_checkpointing_", 25) == 0 && !s->activation_checkpointing)
-            why = "activation_checkpointing is false";
-        for (int i = 0; why && i < (c->plugin ? 2 : 1); i++) {
-            const char *v = job_value(c->job, places[i], o->name);
-            if (v && !(o->dflt && text_same(v, o->dflt))) /* a resolved job has all of them */
-                text_printf(out, "note: [%s] %s has no effect: %s\n", places[i], o->name, why);
-        }
-    }
 }

@@ -13,6 +13,3 @@ enum dtype precision_reduce(const struct strategy_conf *c);
 /* The table of a run's dtypes as a line for a person, and as a JSON object.  Local. */
 void precision_describe(const struct shard_conf *c, struct text *out);
 void precision_to_json(const struct shard_conf *c, struct text *out);
-
-/* A line for each key that has no effect under this precision, and why.  Local. */
-void precision_notes(const struct run_conf *c, struct text *out);

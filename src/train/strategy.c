@@ -1,7 +1,7 @@
 /* From the job's strategy and plugin to a row of the strategy table; what rests is said. */
 #include "train/strategy.h"
 
-#include "train/precision.h"
+#include "train/idle.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -182,7 +182,7 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
             text_printf(out, "note: [%s] rests: the strategy is %s%s%s\n", section, s->policy->name,
                         s->plugin && *s->plugin ? " of plugin." : "", s->plugin ? s->plugin : "");
     }
-    precision_notes(c, out);
+    idle_notes(c, out);
     if (c->strategy.no_sync && c->strategy.gradient_accumulation_steps == 1)
         text_printf(out, "note: [strategy] no_sync has no effect: a step is one micro-batch\n");
     else if (c->strategy.no_sync && !policy_find(s->policy->name)->shard_grads)
