@@ -23,6 +23,16 @@ int csv_feature_column(const struct csv_table *t, int64_t f)
             return column;
 }
 
+/* "a, b, c", or the first few of many. */
+static const char *print_names(const struct csv_table *t, struct arena *a)
+{
+    enum { SHOWN = 12 };
+    const char *list = "";
+    for (int i = 0; i < t->n_cols && i < SHOWN; i++)
+        list = arena_printf(a, "%s%s%.40s", list, i ? ", " : "", t->name[i]);
+    return t->n_cols > SHOWN ? arena_printf(a, "%s, … (%d)", list, t->n_cols) : list;
+}
+
 /* A column by position from 1, else by name.  -1: err_set. */
 static int find_column(const struct csv_table *t, const char *word, struct arena *a)
 {
@@ -56,9 +66,12 @@ static int find_column(const struct csv_table *t, const char *word, struct arena
     const char **words = arena_alloc(a, ((size_t)t->n_cols + 1) * sizeof *words);
     memcpy(words, t->name, (size_t)t->n_cols * sizeof *words);
     const char *near = text_nearest(word, words);
-    err_set(ERR_USAGE, "%s: targets = %s: no column has this name%s%s%s", path, word,
-            near ? "; the nearest is " : " or number; there are columns 1 … ", near ? near : "",
-            near ? "" : arena_printf(a, "%d", t->n_cols));
+    if (near)
+        err_set(ERR_USAGE, "%s: targets = %s: no column has this name; the nearest is %s", path,
+                word, near);
+    else
+        err_set(ERR_USAGE, "%s: targets = %s: no column has this name or number; they are %s", path,
+                word, print_names(t, a));
     return -1;
 }
 

@@ -161,6 +161,8 @@ static int read_data(struct run_conf *c, struct arena *a, const char *name, stru
     int rc = data_type_of(&d->conf, &d->ops, &key);
     if (rc == ERR_USAGE)
         return job_error(c->job, "data", name, key, "%s", err_text());
+    if (rc != ERR_OK)
+        err_prefix("%s", job_where(c->job, "data", name, "path"));
     TRY(rc);
     for (const struct section_kind *const *k = run_kinds(a); *k; k++)
         if (strcmp((*k)->name, "data") == 0)

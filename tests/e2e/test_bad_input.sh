@@ -126,6 +126,8 @@ job; train "a vocabulary below the data's" 2 "vocab_size" model.vocab_size=10
 
 # the data
 job; train "a missing data file" 3 "nowhere.txt" data.path="$T/nowhere.txt"
+sed -i "s|^path = .*|path = $T/nowhere.txt|" "$T/job.ini"
+train "and the line that names it" 3 "job.ini:11: [data] path = "
 : >"$T/empty.txt"
 job; train "an empty data file" 3 "empty.txt" data.path="$T/empty.txt"
 printf 'ab' >"$T/short.txt"
@@ -157,8 +159,6 @@ job "tokenizer = bytes" "targets = 3"; train "a key of another type of data unde
 # the output folder
 job; train "an output folder under a file" 4 "Not a directory" job.output_dir="$T/job.ini/x"
 job; train "an output folder that is a file" 2 "output_dir" job.output_dir="$T/job.ini"
-mkdir "$T/small"
-if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=64k none "$T/small" 2>/dev/null; then
 kib=$(awk '/^(MemTotal|SwapTotal):/ { n += $2 } END { print n }' /proc/meminfo)
 ids=$((kib * 12 / 10 / 16)) # of 1,024 values, with gradient and moments: a fifth more than there is
 if [ "$ids" -gt 256 ] && [ "$ids" -lt 16777216 ]; then
@@ -185,6 +185,8 @@ for o in closed closed/new; do
         job.output_dir="$T/$o"
 done
 umount "$T/closed" 2>/dev/null
+mkdir "$T/small"
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=64k none "$T/small" 2>/dev/null; then
     job; train "a disk too small for a checkpoint" 4 "a checkpoint needs" \
         job.output_dir="$T/small/run"
     [ ! -e "$T/small/run/step-00000004" ]

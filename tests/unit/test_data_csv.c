@@ -299,7 +299,7 @@ static const struct bad bad_files[] = {
     {"1,2\n3,4\n", "targets=0", ERR_USAGE, "targets = 0: "},
     {"length,species\n1,2\n", "targets=specis", ERR_USAGE, "the nearest is species"},
     {"length,species\n1,2\n", "targets=qqqqqqqq", ERR_USAGE,
-     "no column has this name or number; there are columns 1 … 2"},
+     "no column has this name or number; they are length, species"},
     {"x,x,y\n1,2,3\n", "targets=x", ERR_USAGE, "columns 1 and 2 have this name"},
     {"1,2,3\n4,5,6\n", "targets=1,2|task=classification", ERR_USAGE,
      "has one target column, not 2"},
