@@ -14,6 +14,9 @@ struct csv_state {
     int32_t *class_of; /* (n), owned, or NULL */
     float *value;      /* (n, n_out), owned, or NULL */
     struct rows rows;  /* owned */
+    bool numeric;      /* classes are numbers, not texts */
+    int how;           /* enum csv_normalize */
+    double *shift;     /* (2, n_in), owned: of each feature, then its scale; NULL: not normalised */
 };
 
 static const char *const task_words[] = {"auto", "classification", "regression", NULL};
@@ -36,8 +39,16 @@ static const struct opt csv_opts[] = {
 
 struct label {
     const char *text;
-    double v;
+    double v; /* where it is a number */
+    bool is_number;
 };
+
+static struct label label_of(const char *text)
+{
+    struct label l = {.text = text};
+    l.is_number = csv_parse(text, &l.v) == CSV_NUMBER;
+    return l;
+}
 
 static int by_number(const void *a, const void *b)
 {
@@ -74,32 +85,21 @@ static struct target_kind look_at_target(const struct csv_table *t)
     return k;
 }
 
-/* Number the distinct labels in sorted order. */
-static int make_classes(struct data *d, const struct csv_table *t, bool numeric)
+/* The distinct labels in sorted order. */
+static int list_classes(struct data *d, const struct csv_table *t)
 {
-    struct csv_state *s = d->state;
-    int (*order)(const void *, const void *) = numeric ? by_number : by_text;
+    const struct csv_state *s = d->state;
+    int (*order)(const void *, const void *) = s->numeric ? by_number : by_text;
     struct label *all = calloc((size_t)t->n, sizeof *all);
-    s->class_of = calloc((size_t)t->n, sizeof *s->class_of);
-    if (!all || !s->class_of) {
-        free(all);
+    if (!all)
         FAIL(ERR_RESOURCE, "no memory for the %lld labels of %s", (long long)t->n, d->conf->path);
-    }
-    for (int64_t i = 0; i < t->n; i++) {
-        all[i].text = t->target[i];
-        csv_parse(all[i].text, &all[i].v);
-    }
+    for (int64_t i = 0; i < t->n; i++)
+        all[i] = label_of(t->target[i]);
     qsort(all, (size_t)t->n, sizeof *all, order);
     int64_t n = 1;
     for (int64_t i = 1; i < t->n; i++)
         if (order(&all[n - 1], &all[i]) != 0)
             all[n++] = all[i];
-    for (int64_t i = 0; i < t->n; i++) {
-        struct label l = {.text = t->target[i]};
-        csv_parse(l.text, &l.v);
-        const struct label *at = bsearch(&l, all, (size_t)n, sizeof l, order);
-        s->class_of[i] = (int32_t)(at - all);
-    }
     const char **names = arena_alloc(d->arena, ((size_t)n + 1) * sizeof *names);
     for (int64_t c = 0; c < n; c++)
         names[c] = arena_strdup(d->arena, all[c].text);
@@ -108,9 +108,48 @@ static int make_classes(struct data *d, const struct csv_table *t, bool numeric)
         FAIL(ERR_DATA, "%s: column %d is '%s' in every row: there is nothing to classify",
              d->conf->path, t->column[0] + 1, names[0]);
     d->classes = names;
-    d->shape.kind = SAMPLE_CLASS;
     d->shape.vocab = n;
     return ERR_OK;
+}
+
+/* Each row's label as the number of its class. */
+static int number_labels(struct data *d, const struct csv_table *t)
+{
+    struct csv_state *s = d->state;
+    int (*order)(const void *, const void *) = s->numeric ? by_number : by_text;
+    size_t n = (size_t)d->shape.vocab;
+    struct label *all = calloc(n, sizeof *all);
+    s->class_of = calloc((size_t)t->n, sizeof *s->class_of);
+    int rc = all && s->class_of ? ERR_OK
+                                : err_set(ERR_RESOURCE, "no memory for the %lld labels of %s",
+                                          (long long)t->n, d->conf->path);
+    for (size_t c = 0; rc == ERR_OK && c < n; c++)
+        all[c] = label_of(d->classes[c]);
+    for (int64_t i = 0; rc == ERR_OK && i < t->n; i++) {
+        struct label l = label_of(t->target[i]);
+        const struct label *at = bsearch(&l, all, n, sizeof l, order);
+        if (!at || (s->numeric && !l.is_number))
+            rc = csv_cell_error(t, t->line[i], t->column[0], l.text,
+                                "is none of the classes of the training data");
+        else
+            s->class_of[i] = (int32_t)(at - all);
+    }
+    free(all);
+    return rc;
+}
+
+static int make_classes(struct data *d, const struct csv_table *t, bool numeric)
+{
+    struct csv_state *s = d->state;
+    s->numeric = numeric;
+    d->shape.kind = SAMPLE_CLASS;
+    if (d->like) {
+        d->classes = d->like->classes;
+        d->shape.vocab = d->like->shape.vocab;
+    } else {
+        TRY(list_classes(d, t));
+    }
+    return number_labels(d, t);
 }
 
 static int make_values(struct data *d, const struct csv_table *t)
@@ -135,8 +174,22 @@ static int make_values(struct data *d, const struct csv_table *t)
     return ERR_OK;
 }
 
+/* As the source that this one is like has them, whatever this one's own values look like. */
+static int make_targets_like(struct data *d, const struct csv_table *t)
+{
+    const struct csv_state *like = d->like->state;
+    if (d->like->shape.kind != SAMPLE_CLASS)
+        return make_values(d, t);
+    if (t->n_targets > 1)
+        FAIL(ERR_USAGE, "%s: %d target columns, and %s has classes: one column", d->conf->path,
+             t->n_targets, d->like->conf->path);
+    return make_classes(d, t, like->numeric);
+}
+
 static int make_targets(struct data *d, const struct csv_table *t, const struct csv_conf *c)
 {
+    if (d->like)
+        return make_targets_like(d, t);
     if (c->task == CSV_TASK_REGRESSION || (c->task == CSV_TASK_AUTO && t->n_targets > 1))
         return make_values(d, t);
     if (t->n_targets > 1)
@@ -177,14 +230,19 @@ static void measure(const struct csv_state *s, int64_t n_in, int how, double *sh
     }
 }
 
-static int normalize(struct data *d, const struct csv_table *t, int how)
+static int normalize(struct data *d, const struct csv_table *t)
 {
     struct csv_state *s = d->state;
     int64_t n_in = d->shape.n_in;
-    double *shift = calloc((size_t)n_in * 2, sizeof *shift), *scale = shift + n_in;
-    if (!shift)
+    s->shift = calloc((size_t)n_in * 2, sizeof *s->shift);
+    if (!s->shift)
         FAIL(ERR_RESOURCE, "no memory to normalise %s", d->conf->path);
-    measure(s, n_in, how, shift, scale);
+    double *shift = s->shift, *scale = shift + n_in;
+    if (d->like)
+        memcpy(shift, ((const struct csv_state *)d->like->state)->shift,
+               (size_t)n_in * 2 * sizeof *shift);
+    else
+        measure(s, n_in, s->how, shift, scale);
     int rc = ERR_OK;
     for (int64_t i = 0; rc == ERR_OK && i < t->n * n_in; i++) {
         int64_t f = i % n_in;
@@ -194,8 +252,27 @@ static int normalize(struct data *d, const struct csv_table *t, int how)
             rc = csv_cell_error(t, t->line[i / n_in], csv_feature_column(t, f), "",
                                 "is beyond a 32-bit float once it is normalised");
     }
-    free(shift);
     return rc;
+}
+
+/* Features that are to be scaled as another source's are: it decides how. */
+static int check_like(struct data *d, const struct csv_conf *c)
+{
+    struct csv_state *s = d->state;
+    const struct csv_state *like = d->like ? d->like->state : NULL;
+    s->how = like ? like->how : c->normalize;
+    if (!like)
+        return ERR_OK;
+    if (d->shape.n_in != d->like->shape.n_in)
+        FAIL(ERR_DATA, "%s has %lld features, and %s has %lld", d->conf->path,
+             (long long)d->shape.n_in, d->like->conf->path, (long long)d->like->shape.n_in);
+    if (c->normalize != CSV_NONE && c->normalize != like->how)
+        FAIL(ERR_USAGE,
+             "%s: normalize = %s, but what is trained on, %s, has %s: the scale is that "
+             "of the training rows",
+             d->conf->path, normalize_words[c->normalize], d->like->conf->path,
+             normalize_words[like->how]);
+    return ERR_OK;
 }
 
 static int build(struct data *d, struct csv_table *t, const struct csv_conf *c)
@@ -203,11 +280,12 @@ static int build(struct data *d, struct csv_table *t, const struct csv_conf *c)
     struct csv_state *s = d->state;
     TRY(csv_table_read(t, d->conf->path, c, d->arena));
     d->shape.n_in = t->n_cols - t->n_targets;
+    TRY(check_like(d, c));
     TRY(make_targets(d, t, c));
     TRY(rows_split(d->conf->path, d->seed, t->n, data_share(d->conf, 0.8), &s->rows));
     s->feature = t->feature;
     t->feature = NULL;
-    return c->normalize == CSV_NONE ? ERR_OK : normalize(d, t, c->normalize);
+    return s->how == CSV_NONE ? ERR_OK : normalize(d, t);
 }
 
 static int csv_open(struct data *d, const void *conf)
@@ -254,6 +332,7 @@ static void csv_close(struct data *d)
     free(s->feature);
     free(s->class_of);
     free(s->value);
+    free(s->shift);
     rows_clear(&s->rows);
     free(s);
 }

@@ -42,12 +42,14 @@ int data_type_of(const struct data_conf *conf, const struct data_ops **ops, cons
 }
 
 int data_open(const struct data_ops *ops, const struct data_conf *conf, const void *own_conf,
-              uint64_t seed, const struct vocab *known, struct arena *a, struct data **out)
+              uint64_t seed, const struct vocab *known, const struct data *like, struct arena *a,
+              struct data **out)
 {
     struct data *d = calloc(1, sizeof *d);
     if (!d)
         FAIL(ERR_RESOURCE, "no memory for a data source");
-    *d = (struct data){.ops = ops, .conf = conf, .arena = a, .seed = seed, .vocab = known};
+    *d = (struct data){
+        .ops = ops, .conf = conf, .arena = a, .seed = seed, .vocab = known, .like = like};
     int rc = conf->path ? ERR_OK : err_set(ERR_USAGE, "no path is given: it names the data file");
     if (rc == ERR_OK)
         rc = ops->open(d, own_conf);

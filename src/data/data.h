@@ -55,6 +55,8 @@ struct data {
     const struct data_conf *conf; /* borrowed */
     struct arena *arena;          /* borrowed */
     uint64_t seed;                /* of the random split */
+    const struct data *like;      /* borrowed: whose classes and scale of features are this one's,
+                                     too; NULL: it has its own */
     struct sample_shape shape;
     const struct vocab *vocab;  /* tokens only, else NULL */
     const char *const *classes; /* names of the shape.vocab classes as in the file, or NULL */
@@ -70,8 +72,11 @@ extern const struct data_ops *const data_list[]; /* NULL-terminated */
 int data_type_of(const struct data_conf *conf, const struct data_ops **ops, const char **key);
 
 /* Open a source with its own conf (read by ops->opts).  known: a vocabulary from a checkpoint to
- * use instead of the file's own, or NULL.  Owned by the caller until data_close, which nulls it;
- * data_close of NULL is fine.  The ops' cut() comes next.  Local. */
+ * use instead of the file's own, or NULL.  like: the open source of the same type that is trained
+ * on, where this one is to evaluate what comes of it, else NULL; it stays open as long.  Owned by
+ * the caller until data_close, which nulls it; data_close of NULL is fine.  The ops' cut() comes
+ * next.  Local. */
 int data_open(const struct data_ops *ops, const struct data_conf *conf, const void *own_conf,
-              uint64_t seed, const struct vocab *known, struct arena *a, struct data **out);
+              uint64_t seed, const struct vocab *known, const struct data *like, struct arena *a,
+              struct data **out);
 void data_close(struct data **d);

@@ -171,6 +171,20 @@ static int read_data(struct run_conf *c, struct arena *a, const char *name, stru
     return job_read(c->job, "data", name, d->ops->opts, d->own);
 }
 
+/* With data of its own to evaluate on, nothing is held out: all of one is trained on, unless it
+ * says otherwise, and all of the other evaluates. */
+static int use_whole(struct run_conf *c)
+{
+    double split = c->eval_data.conf.split;
+    if (!opt_is_auto(split) && split != 1)
+        return job_error(c->job, "data", c->eval_data.name, "split",
+                         "is all to evaluate on, as eval_data of [model]: say 1, or nothing");
+    c->eval_data.conf.split = 1;
+    if (opt_is_auto(c->data.conf.split))
+        c->data.conf.split = 1;
+    return ERR_OK;
+}
+
 static int read_both_data(struct run_conf *c, struct arena *a)
 {
     const char *name;
@@ -183,7 +197,7 @@ static int read_both_data(struct run_conf *c, struct arena *a)
         return job_error(c->job, "model", c->model_name, "eval_data",
                          "is of type %s, the training data of type %s", c->eval_data.ops->name,
                          c->data.ops->name);
-    return ERR_OK;
+    return use_whole(c);
 }
 
 static int read_optim(struct run_conf *c, struct arena *a)

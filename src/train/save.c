@@ -4,6 +4,16 @@
 #include "train/precision.h"
 #include <math.h>
 
+/* Names of the classes by number, where they have names. */
+static void print_classes(const struct data *d, struct text *t)
+{
+    for (int64_t i = 0; d->classes && i < d->shape.vocab; i++) {
+        text_printf(t, i ? "," : ",\"classes\":[");
+        text_json_string(t, d->classes[i]);
+    }
+    text_printf(t, d->classes ? "]" : "");
+}
+
 static void print_meta(const struct engine *e, const struct save_request *q, struct text *t)
 {
     const struct run *r = e->run;
@@ -41,6 +51,7 @@ static void print_meta(const struct engine *e, const struct save_request *q, str
         vocab_to_json(r->data->vocab, t);
     else
         text_printf(t, "null");
+    print_classes(r->data, t);
     text_printf(t, ",\"plan\":\"%016llx\"", (unsigned long long)plan_hash(r->plan));
     if (isfinite(q->best_loss))
         text_printf(t, ",\"best_loss\":%.17g", q->best_loss);

@@ -58,47 +58,6 @@ static int read_resume(struct run *r)
     return r->from ? run_resume_point(r->from, r->arena, &r->resume) : ERR_OK;
 }
 
-/* A source without a file: shape and vocabulary as the checkpoint has them. */
-static int data_from_checkpoint(struct run *r, const struct vocab *known)
-{
-    const struct json *s = json_get(ckpt_meta(r->from), "shape");
-    int64_t kind, vocab, n_in, n_out;
-    if (!s)
-        FAIL(ERR_DATA, "%s: the manifest has no \"shape\"", ckpt_dir(r->from));
-    TRY(json_get_i64(s, "kind", &kind));
-    TRY(json_get_i64(s, "vocab", &vocab));
-    TRY(json_get_i64(s, "n_in", &n_in));
-    TRY(json_get_i64(s, "n_out", &n_out));
-    r->data = arena_alloc(r->arena, sizeof *r->data);
-    *r->data = (struct data){
-        .conf = &r->conf.data.conf,
-        .shape = {.kind = (enum sample_kind)kind, .vocab = vocab, .n_in = n_in, .n_out = n_out},
-        .vocab = known,
-        .n_samples = {1, 1}};
-    return ERR_OK;
-}
-
-static int open_data(struct run *r)
-{
-    const struct vocab *known = NULL;
-    if (r->from) {
-        const struct json *v = json_get(ckpt_meta(r->from), "vocab");
-        if (v && v->type != JSON_NULL)
-            TRY(vocab_from_json(v, r->arena, &known));
-    }
-    if (r->purpose == RUN_GENERATE)
-        return data_from_checkpoint(r, known);
-    const struct run_conf *c = &r->conf;
-    uint64_t seed = (uint64_t)c->model.seed;
-    TRY(data_open(c->data.ops, &c->data.conf, c->data.own, seed, known, r->arena, &r->data));
-    if (!c->eval_data.ops)
-        return ERR_OK;
-    if (!known)
-        known = r->data->vocab;
-    return data_open(c->eval_data.ops, &c->eval_data.conf, c->eval_data.own, seed, known, r->arena,
-                     &r->eval_data);
-}
-
 static int build_model(struct run *r)
 {
     const struct run_conf *c = &r->conf;
@@ -328,7 +287,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     else
         strategy_whole(n_ranks, &r->strategy);
     TRY(read_resume(r));
-    TRY(open_data(r));
+    TRY(run_open_data(r));
     TRY(build_model(r));
     TRY(count_steps(r, n_ranks));
     TRY(strategy_fit(&r->conf, r->model, &r->strategy));
@@ -357,10 +316,9 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
 void run_clear(struct run *r)
 {
     init_close(r);
+    data_close(&r->eval_data); /* it borrows from the other */
     if (r->data && r->data->ops)
         data_close(&r->data);
-    if (r->eval_data)
-        data_close(&r->eval_data);
     ckpt_close(&r->from);
 }
 

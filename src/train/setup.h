@@ -57,6 +57,13 @@ struct run {
 /* What a checkpoint says of its run.  ERR_DATA.  Local. */
 int run_resume_point(const struct ckpt *k, struct arena *a, struct resume_point *p);
 
+/* The shape of samples that the meta object of a checkpoint tells.  ERR_DATA.  Local. */
+int run_meta_shape(const struct json *meta, struct sample_shape *shape);
+
+/* Open what the job trains and evaluates on into r, whose conf has been read; ERR_DATA where its
+ * classes are not those that r->from was trained on.  Local. */
+int run_open_data(struct run *r);
+
 /* Where evaluation samples come from. */
 const struct data *run_eval_source(const struct run *r, enum data_part *part); /* Local. */
 

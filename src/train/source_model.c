@@ -2,6 +2,7 @@
 #include "train/source_model.h"
 
 #include "base/hash.h"
+#include "train/setup.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,23 +69,6 @@ static int build_from_job(struct source_model *m, const struct job *job,
     return ERR_OK;
 }
 
-static int shape_of_meta(const struct json *meta, struct sample_shape *shape)
-{
-    const struct json *s = json_get(meta, "shape");
-    int64_t kind;
-    if (!s)
-        FAIL(ERR_DATA, "there is no \"shape\" of its samples");
-    TRY(json_get_i64(s, "kind", &kind));
-    TRY(json_get_i64(s, "vocab", &shape->vocab));
-    TRY(json_get_i64(s, "n_in", &shape->n_in));
-    TRY(json_get_i64(s, "n_out", &shape->n_out));
-    if (kind < SAMPLE_TOKENS || kind > SAMPLE_REGRESSION || shape->vocab < 0 || shape->n_in < 0 ||
-        shape->n_out < 0)
-        FAIL(ERR_DATA, "the \"shape\" of its samples is out of range");
-    shape->kind = (enum sample_kind)kind;
-    return ERR_OK;
-}
-
 static int model_from_meta(struct source_model *m, int n_overrides, struct arena *a)
 {
     struct sample_shape shape = {0};
@@ -92,7 +76,7 @@ static int model_from_meta(struct source_model *m, int n_overrides, struct arena
     TRY(json_get_string(m->meta, "job", &m->job_text));
     if (n_overrides > 0)
         FAIL(ERR_USAGE, "%s keeps its own job: no key of it can be replaced here", m->source->path);
-    TRY(shape_of_meta(m->meta, &shape));
+    TRY(run_meta_shape(m->meta, &shape));
     TRY(job_parse(m->source->path, m->job_text, strlen(m->job_text), 0, NULL, run_kinds(a), a,
                   &job));
     TRY(job_check(job, run_kinds(a)));

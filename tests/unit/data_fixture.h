@@ -14,6 +14,7 @@ struct fixture {
     struct arena *arena;
     struct data_conf conf;
     struct data *data;
+    const struct data *like; /* for the next source that is opened */
 };
 
 static inline void fixture_init(struct fixture *f)
@@ -89,6 +90,6 @@ static inline int fixture_open(struct fixture *f, const char *path, const char *
     for (int i = 0; i < n; i++)
         if (word[i] && fixture_set(ops->opts, word[i], own, f->arena) != ERR_OK)
             FATAL("the test sets %s: %s", word[i], err_text());
-    TRY(data_open(ops, &f->conf, own, 1337, known, f->arena, &f->data));
+    TRY(data_open(ops, &f->conf, own, 1337, known, f->like, f->arena, &f->data));
     return f->data->ops->cut(f->data, T);
 }

@@ -334,6 +334,54 @@ static void test_bad(struct fixture *f)
     free(packed);
 }
 
+/* A second file, read like the first: settings are of both, but for its own. */
+static int open_like(struct fixture *g, const struct fixture *f, const char *rows,
+                     const char *settings)
+{
+    g->like = f->data;
+    return fixture_open(g, fixture_file(g, "val.csv", rows, strlen(rows)), settings, NULL, 0);
+}
+
+static void test_like(struct fixture *f)
+{
+    static const char rows[] = "0,red\n2,green\n4,blue\n2,red\n";
+    struct fixture g;
+    struct sample_row r;
+    fixture_init(&g);
+    CHECK(fixture_open(f, fixture_file(f, "train.csv", rows, sizeof rows - 1),
+                       "split=1|normalize=minmax", NULL, 0) == ERR_OK);
+    CHECK(open_like(&g, f, "8,red\n2,green\n", "split=1") == ERR_OK);
+    CHECK(g.data->shape.vocab == 3);
+    CHECK_STR(g.data->classes[2], "red");
+    get_row(&g, DATA_TRAIN, 0, &r);
+    CHECK(r.target == 2 && r.x[0] == 2.0f);
+    get_row(&g, DATA_TRAIN, 1, &r);
+    CHECK(r.target == 1 && r.x[0] == 0.5f);
+    CHECK(open_like(&g, f, "8,red\n2,pink\n", "split=1") == ERR_DATA);
+    CHECK_HAS(err_text(), "val.csv:2: column 2: 'pink' is none of the classes");
+    CHECK(open_like(&g, f, "8,1,red\n2,1,blue\n", "split=1") == ERR_DATA);
+    CHECK_HAS(err_text(), "has 2 features, and ");
+    CHECK(open_like(&g, f, "8,red\n", "split=1|normalize=standard") == ERR_USAGE);
+    CHECK_HAS(err_text(), "normalize = standard");
+    CHECK(open_like(&g, f, "8,red\n", "split=1|normalize=minmax") == ERR_OK);
+
+    static const char numbers[] = "0,7\n2,9\n4,8\n";
+    CHECK(fixture_open(f, fixture_file(f, "train.csv", numbers, sizeof numbers - 1), "split=1",
+                       NULL, 0) == ERR_OK);
+    CHECK(open_like(&g, f, "1,9.0\n1,8\n", "split=1") == ERR_OK);
+    get_row(&g, DATA_TRAIN, 0, &r);
+    CHECK(r.target == 2 && r.x[0] == 1.0f);
+    CHECK(open_like(&g, f, "1,8x\n", "split=1") == ERR_DATA);
+    CHECK_HAS(err_text(), "'8x' is none of the classes");
+
+    static const char values[] = "0,7.5\n2,9\n4,8\n";
+    CHECK(fixture_open(f, fixture_file(f, "train.csv", values, sizeof values - 1), "split=1", NULL,
+                       0) == ERR_OK);
+    CHECK(open_like(&g, f, "1,9\n1,8\n", "split=1") == ERR_OK);
+    CHECK(g.data->shape.kind == SAMPLE_REGRESSION);
+    fixture_clear(&g);
+}
+
 /* Cut a good file at every byte: read, or refused with the file's name, and never worse. */
 static void test_cuts(struct fixture *f)
 {
@@ -362,6 +410,8 @@ int main(void)
         test_spellings(&f);
     TEST ("classes are numbered in sorted order and keep their names")
         test_classes(&f);
+    TEST ("data to evaluate on has the classes and the scale of what is trained on")
+        test_like(&f);
     TEST ("regression: several targets in the order asked for")
         test_regression(&f);
     TEST ("the split puts every row in one part, by the seed")
