@@ -13,7 +13,7 @@ enum err {
     ERR_DATA = 3,      /* data or checkpoint */
     ERR_RESOURCE = 4,  /* memory, disk or device */
     ERR_DIVERGED = 5,  /* NaN, or the loss scale at its minimum */
-    ERR_COMM = 6,      /* a time-out or a lost rank */
+    ERR_COMM = 6,      /* MPI failed, or ranks cannot reach each other */
     ERR_INTERNAL = 70, /* our own mistake */
     ERR_STOPPED = 75   /* stopped early by a signal or the time limit, after saving */
 };

@@ -62,7 +62,7 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     else if (s->group_size != s->n_ranks)
         text_printf(out, ", sharded over groups of %d", s->group_size);
     text_printf(out, "\n");
-    text_printf(out, "device   %s a rank\n", device_describe(dev, buf, sizeof buf));
+    text_printf(out, "device   of each rank: %s\n", device_describe(dev, buf, sizeof buf));
     precision_describe(&r->shard, out);
     if (r->shard.compute == DTYPE_F16)
         describe_scale(&r->conf.strategy.scale, out);
