@@ -158,7 +158,7 @@ static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK(device_native_bf16(d) == native);
     char line[160];
     CHECK_HAS(device_describe(d, line, sizeof line), native ? "native" : "widened");
-    static const int64_t large[][3] = {{258, 13, 1050}, {11, 514, 40}};
+    static const int64_t large[][3] = {{514, 13, 1050}, {11, 1026, 40}};
     int64_t n_small = sizeof shapes / sizeof *shapes;
     int n_bits = strcmp(ops->name, "plain") == 0 ? 32 : 16; /* fp16 is widened around any library */
     for (int64_t i = 0; i < n_small + 2; i++)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* TILE_N and TILE_M rows and columns of C at a time, sums over TILE_K at a time. */
-enum { TILE_M = 256, TILE_N = 512, TILE_K = 1024 };
+enum { TILE_M = 512, TILE_N = 1024, TILE_K = 1024 };
 enum { A_FLOATS = TILE_M * TILE_K, B_FLOATS = TILE_N * TILE_K, C_FLOATS = TILE_M * TILE_N };
 
 struct widening {
