@@ -99,7 +99,8 @@ static void attention_forward(const struct module *m, struct pass *p, const void
     *(struct attention_frame *)frame_push(p, sizeof f) = f;
 }
 
-static void attention_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void attention_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                               void *dx)
 {
     const struct attention_conf *c = m->conf;
     struct attention a = sizes(m, p);
@@ -122,7 +123,7 @@ static void attention_backward(const struct module *m, struct pass *p, void *dy,
             p->s, &a, dqkv, pass_at(p, dqkv, k_at(c)), pass_at(p, dqkv, v_at(c)), datt, f.att,
             f.lse, f.qkv, pass_at(p, f.qkv, k_at(c)), pass_at(p, f.qkv, v_at(c)), scratch);
     turn(m, p, dqkv, true);
-    module_backward(m->children[QKV], p, dqkv, dx);
+    module_backward_from(m->children[QKV], p, x, dqkv, dx);
     stack_release(&p->s->scratch, mark);
 }
 

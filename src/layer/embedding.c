@@ -20,8 +20,10 @@ static void embedding_forward(const struct module *m, struct pass *p, const void
         module_dropout(m, p, c->dropout, y, y, c->C);
 }
 
-static void embedding_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void embedding_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                               void *dx)
 {
+    (void)x;
     const struct embedding_conf *c = m->conf;
     const struct batch *b = p->batch;
     REQUIRE(!dx);

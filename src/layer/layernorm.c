@@ -7,7 +7,6 @@ struct layernorm_conf {
 };
 
 struct layernorm_frame {
-    const void *x; /* what was normalised */
     const float *mean, *rstd;
 };
 
@@ -22,7 +21,7 @@ static void layernorm_residual(const struct module *m, struct pass *p, const voi
         p->s->k->layernorm_forward(p->s, y, sum, mean, rstd, x, residual, module_weight(m, p, 0),
                                    module_weight(m, p, 1), rows, c->C, c->eps);
     struct layernorm_frame *f = frame_push(p, sizeof *f);
-    *f = (struct layernorm_frame){.x = sum ? sum : x, .mean = mean, .rstd = rstd};
+    *f = (struct layernorm_frame){.mean = mean, .rstd = rstd};
 }
 
 static void layernorm_forward(const struct module *m, struct pass *p, const void *x, void *y)
@@ -30,13 +29,14 @@ static void layernorm_forward(const struct module *m, struct pass *p, const void
     layernorm_residual(m, p, x, NULL, NULL, y);
 }
 
-static void layernorm_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void layernorm_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                               void *dx)
 {
     const struct layernorm_conf *c = m->conf;
     int64_t rows = pass_rows(p);
     struct layernorm_frame *f = frame_pop(p, sizeof *f);
     if (rows > 0)
-        p->s->k->layernorm_backward(p->s, dx, module_grad(m, p, 0), module_grad(m, p, 1), dy, f->x,
+        p->s->k->layernorm_backward(p->s, dx, module_grad(m, p, 0), module_grad(m, p, 1), dy, x,
                                     module_weight(m, p, 0), f->mean, f->rstd, rows, c->C);
 }
 

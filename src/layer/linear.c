@@ -8,7 +8,6 @@ struct linear_conf {
 };
 
 struct linear_frame {
-    const void *x;
     const void *pre; /* values before the activation, NULL without one */
 };
 
@@ -36,10 +35,11 @@ static void linear_forward(const struct module *m, struct pass *p, const void *x
         p->s->k->linear_forward(p->s, &l, y, pre, x, w, b);
     }
     struct linear_frame *f = frame_push(p, sizeof *f);
-    *f = (struct linear_frame){.x = x, .pre = pre};
+    f->pre = pre;
 }
 
-static void linear_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void linear_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                            void *dx)
 {
     const struct linear_conf *c = m->conf;
     struct linear l = sizes(c, p);
@@ -50,11 +50,11 @@ static void linear_backward(const struct module *m, struct pass *p, void *dy, vo
         l.act = ACT_NONE;
     if (l.M > 0) {
         float *dw = pass_grad_first(p, m->first_row, &l.unset_dw);
-        p->s->k->linear_backward(p->s, &l, dx, dw, module_grad(m, p, 1), dy, f.x,
+        p->s->k->linear_backward(p->s, &l, dx, dw, module_grad(m, p, 1), dy, x,
                                  module_weight(m, p, 0), f.pre);
     }
     if (m->n_children > 0)
-        module_backward(m->children[0], p, dy, dx);
+        module_backward_from(m->children[0], p, x, dy, dx);
 }
 
 static const struct module_ops linear_ops = {

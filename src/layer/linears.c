@@ -11,10 +11,6 @@ struct linears_conf {
     bool blocks; /* all but the last are whole blocks */
 };
 
-struct linears_frame {
-    const void *x;
-};
-
 /* at[i] are the matrices, elem_bytes their element's. */
 static bool contiguous(const struct linears_conf *c, const void *const *at, size_t elem_bytes)
 {
@@ -66,8 +62,6 @@ static void linears_forward(const struct module *m, struct pass *p, const void *
     }
     for (int i = 0; i < m->n_children; i++)
         module_forward(m->children[i], p, x, y);
-    struct linears_frame *f = frame_push(p, sizeof *f);
-    f->x = x;
 }
 
 /* The gradients of the weights, one by one where one product cannot make them all. */
@@ -140,12 +134,12 @@ static void backward_products(const struct module *m, struct pass *p, const void
         weight_gradients(m, p, x, dy, w);
 }
 
-static void linears_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void linears_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                             void *dx)
 {
-    struct linears_frame f = *(struct linears_frame *)frame_pop(p, sizeof f);
-    backward_products(m, p, f.x, dy, dx);
+    backward_products(m, p, x, dy, dx);
     for (int i = m->n_children - 1; i >= 0; i--)
-        module_backward(m->children[i], p, dy, dx);
+        module_backward_from(m->children[i], p, x, dy, dx);
 }
 
 static const struct module_ops linears_ops = {

@@ -80,8 +80,10 @@ static void lm_head_forward(const struct module *m, struct pass *p, const void *
         losses(c, p, x, dx);
 }
 
-static void lm_head_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void lm_head_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                             void *dx)
 {
+    (void)x;
     (void)m;
     (void)p;
     REQUIRE(dy == dx);

@@ -14,7 +14,6 @@ struct adapter_conf {
 };
 
 struct adapter_frame {
-    const void *x;
     void *h; /* (rows, rank): scale dropout(x) A' */
 };
 
@@ -53,7 +52,7 @@ static void adapter_forward(const struct module *m, struct pass *p, const void *
     const struct adapter_conf *c = m->conf;
     const struct kernels *k = p->s->k;
     struct linear a = down(c, p), b = up(c, p);
-    struct adapter_frame f = {.x = x, .h = tape_push(p, a.M * c->rank)};
+    struct adapter_frame f = {.h = tape_push(p, a.M * c->rank)};
     size_t mark = stack_mark(&p->s->scratch);
     void *h = scratch_push(p, a.M * c->rank), *out = scratch_push(p, a.M * c->n_out);
     const void *in = input(m, p, x);
@@ -67,7 +66,8 @@ static void adapter_forward(const struct module *m, struct pass *p, const void *
     *(struct adapter_frame *)frame_push(p, sizeof f) = f;
 }
 
-static void adapter_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void adapter_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                             void *dx)
 {
     const struct adapter_conf *c = m->conf;
     const struct kernels *k = p->s->k;
@@ -76,7 +76,7 @@ static void adapter_backward(const struct module *m, struct pass *p, void *dy, v
     size_t mark = stack_mark(&p->s->scratch);
     void *dh = scratch_push(p, a.M * c->rank), *da = scratch_push(p, a.M * c->rank);
     void *part = dx ? scratch_push(p, a.M * c->n_in) : NULL;
-    const void *in = input(m, p, f.x);
+    const void *in = input(m, p, x);
     b.ldy = c->width;
     if (a.M > 0) {
         k->linear_backward(p->s, &b, dh, module_grad(m, p, B), NULL, pass_at(p, dy, c->first), f.h,

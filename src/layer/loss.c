@@ -26,8 +26,9 @@ static void loss_forward(const struct module *m, struct pass *p, const void *x, 
     stack_release(&p->s->scratch, mark);
 }
 
-static void loss_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void loss_backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
 {
+    (void)x;
     (void)m;
     (void)p;
     REQUIRE(dy == dx);

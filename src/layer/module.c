@@ -9,7 +9,7 @@
 struct header {
     const struct module *m;
     size_t tape;
-    const void *x; /* of a module that runs forward again */
+    const void *x; /* forward's, a norm's sum */
 };
 
 static void fire(void (*hook)(void *self, struct pass *p), const struct module *m, struct pass *p)
@@ -91,10 +91,11 @@ void module_forward_residual(const struct module *m, struct pass *p, const void 
     REQUIRE(m->ops->forward_residual && !m->recompute);
     struct mark mark = begin(m, p);
     m->ops->forward_residual(m, p, x, residual, sum, y);
-    end(m, p, mark, NULL, y);
+    end(m, p, mark, sum, y);
 }
 
-void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+/* x NULL: it lies where forward read it. */
+static void backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
 {
     if (m->hooks)
         fire(m->hooks->before_backward, m, p);
@@ -102,13 +103,24 @@ void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)
     if (h.m != m)
         FATAL("backward of \"%s\" where \"%s\" ran forward last", m->name, h.m->name);
     size_t mark = stack_mark(&p->s->scratch);
+    x = x ? x : h.x;
     if (m->recompute) /* its parameters are whole already: backward's hooks saw to that */
-        m->ops->forward(m, p, h.x, scratch_push(p, pass_rows(p) * m->n_out));
-    m->ops->backward(m, p, dy, dx);
+        m->ops->forward(m, p, x, scratch_push(p, pass_rows(p) * m->n_out));
+    m->ops->backward(m, p, x, dy, dx);
     stack_release(&p->s->scratch, mark);
     stack_release(p->tape, h.tape);
     if (m->hooks)
         fire(m->hooks->after_backward, m, p);
+}
+
+void module_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+{
+    backward(m, p, NULL, dy, dx);
+}
+
+void module_backward_from(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
+{
+    backward(m, p, x, dy, dx);
 }
 
 static size_t bytes_of(const struct pass *p, int64_t n_elem)

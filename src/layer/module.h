@@ -5,8 +5,9 @@
  * Activations.  forward pushes what backward needs on the tape, then a frame that points to it;
  * backward pops frames in the opposite order.  A module that calls children pushes its own frame
  * after them, at most one.  The caller provides x and y; y is pushed by the caller before the call.
- * x stays as it is until the module's backward is done (but for forward_residual's): a module whose
- * activations were dropped runs forward on it again, with the same dropout.
+ * x stays as it is until the module's backward is done (but for forward_residual's), or the caller
+ * makes it again: a module whose activations were dropped runs forward on it again, with the same
+ * dropout.
  *
  * Loss heads end a model: their y is not an output but the gradient of x, which their forward makes
  * in training (loss_scale is known before it runs); in eval mode y is NULL.  Their backward takes
@@ -32,9 +33,9 @@ struct module_ops {
     /* y from x; the root takes its input from p->batch and adds its loss to p->loss_sum, and gets
      * x = y = NULL.  Local. */
     void (*forward)(const struct module *m, struct pass *p, const void *x, void *y);
-    /* dx from dy; dx NULL: not wanted.  dx and dy are apart and dx is overwritten, and dy may be
-     * destroyed, unless the class says otherwise in layers.h. */
-    void (*backward)(const struct module *m, struct pass *p, void *dy, void *dx);
+    /* dx from dy and forward's x (a norm's: its sum); dx NULL: not wanted.  dx and dy are apart and
+     * dx is overwritten, and dy may be destroyed, unless the class says otherwise in layers.h. */
+    void (*backward)(const struct module *m, struct pass *p, const void *x, void *dy, void *dx);
     /* Norms: forward of sum = x + residual, see module_forward_residual; else NULL.  Local. */
     void (*forward_residual)(const struct module *m, struct pass *p, const void *x,
                              const void *residual, void *sum, void *y);
@@ -85,6 +86,10 @@ enum { FRAME_BYTES_MAX = 192 };
 /* Run m with its hooks.  Local.  module_forward in eval mode leaves nothing on the tape. */
 void module_forward(const struct module *m, struct pass *p, const void *x, void *y);
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx);
+
+/* module_backward where x was not kept, but made again, at another place.  Local. */
+void module_backward_from(const struct module *m, struct pass *p, const void *x, void *dy,
+                          void *dx);
 
 /* module_forward of a norm that closes a residual branch, in one pass over memory: sum = x +
  * residual, y = norm(sum).  sum is the caller's, on the tape.  Local. */

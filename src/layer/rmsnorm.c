@@ -8,7 +8,6 @@ struct rmsnorm_conf {
 };
 
 struct rmsnorm_frame {
-    const void *x; /* what was normalised */
     const float *rstd;
 };
 
@@ -23,7 +22,7 @@ static void rmsnorm_residual(const struct module *m, struct pass *p, const void 
         p->s->k->rmsnorm_forward(p->s, y, sum, rstd, x, residual, module_weight(m, p, 0), rows,
                                  c->C, c->eps);
     struct rmsnorm_frame *f = frame_push(p, sizeof *f);
-    *f = (struct rmsnorm_frame){.x = sum ? sum : x, .rstd = rstd};
+    f->rstd = rstd;
 }
 
 static void rmsnorm_forward(const struct module *m, struct pass *p, const void *x, void *y)
@@ -31,13 +30,14 @@ static void rmsnorm_forward(const struct module *m, struct pass *p, const void *
     rmsnorm_residual(m, p, x, NULL, NULL, y);
 }
 
-static void rmsnorm_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void rmsnorm_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                             void *dx)
 {
     const struct rmsnorm_conf *c = m->conf;
     int64_t rows = pass_rows(p);
     struct rmsnorm_frame *f = frame_pop(p, sizeof *f);
     if (rows > 0)
-        p->s->k->rmsnorm_backward(p->s, dx, module_grad(m, p, 0), dy, f->x, module_weight(m, p, 0),
+        p->s->k->rmsnorm_backward(p->s, dx, module_grad(m, p, 0), dy, x, module_weight(m, p, 0),
                                   f->rstd, rows, c->C);
 }
 

@@ -10,25 +10,35 @@ struct swiglu_conf {
 enum { GATE_UP, DOWN, N_CHILDREN };
 
 struct swiglu_frame {
-    const void *gate_up; /* (rows, 2 hidden), the gate first */
+    const void *gate_up; /* (rows, 2 hidden), the gate first; h is cheaper made again than kept */
 };
+
+/* The gated values, in scratch. */
+static void *gated(const struct swiglu_conf *c, struct pass *p, const void *gate_up)
+{
+    int64_t rows = pass_rows(p);
+    void *h = scratch_push(p, rows * c->hidden);
+    if (rows > 0)
+        p->s->k->swiglu_forward(p->s, h, gate_up, rows, c->hidden);
+    return h;
+}
 
 static void swiglu_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct swiglu_conf *c = m->conf;
-    int64_t rows = pass_rows(p);
-    void *gate_up = tape_push(p, rows * 2 * c->hidden), *h = tape_push(p, rows * c->hidden);
+    void *gate_up = tape_push(p, pass_rows(p) * 2 * c->hidden);
     module_forward(m->children[GATE_UP], p, x, gate_up);
-    if (rows > 0)
-        p->s->k->swiglu_forward(p->s, h, gate_up, rows, c->hidden);
-    module_forward(m->children[DOWN], p, h, y);
+    size_t mark = stack_mark(&p->s->scratch);
+    module_forward(m->children[DOWN], p, gated(c, p, gate_up), y);
+    stack_release(&p->s->scratch, mark);
     if (module_drops(p, c->dropout))
         module_dropout(m->children[DOWN], p, c->dropout, y, y, c->C);
     struct swiglu_frame *f = frame_push(p, sizeof *f);
     f->gate_up = gate_up;
 }
 
-static void swiglu_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void swiglu_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                            void *dx)
 {
     const struct swiglu_conf *c = m->conf;
     int64_t rows = pass_rows(p);
@@ -41,10 +51,10 @@ static void swiglu_backward(const struct module *m, struct pass *p, void *dy, vo
         module_dropout(m->children[DOWN], p, c->dropout, dropped, dy, c->C);
         dy = dropped;
     }
-    module_backward(m->children[DOWN], p, dy, dh);
+    module_backward_from(m->children[DOWN], p, gated(c, p, f.gate_up), dy, dh);
     if (rows > 0)
         p->s->k->swiglu_backward(p->s, d_gate_up, dh, f.gate_up, rows, c->hidden);
-    module_backward(m->children[GATE_UP], p, d_gate_up, dx);
+    module_backward_from(m->children[GATE_UP], p, x, d_gate_up, dx);
     stack_release(&p->s->scratch, mark);
 }
 

@@ -23,8 +23,10 @@ static void block_forward(const struct module *m, struct pass *p, const void *x,
 }
 
 /* In place on the residual stream's gradient: each norm adds its branch's share to it. */
-static void block_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void block_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                           void *dx)
 {
+    (void)x;
     REQUIRE(!dx || dx == dy);
     size_t mark = stack_mark(&p->s->scratch);
     void *branch = scratch_push(p, pass_rows(p) * m->n_in);
@@ -67,8 +69,9 @@ void decoder_forward(const struct module *m, struct pass *p, const void *x, void
     *f = (struct decoder_frame){.dout = dout, .rope = p->rope};
 }
 
-void decoder_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+void decoder_backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
 {
+    (void)x;
     struct module **child = m->children;
     int n_layer = m->n_children - 3;
     int64_t n_elem = pass_rows(p) * child[0]->n_out;

@@ -14,7 +14,7 @@ struct decoder {
 
 /* forward and backward of the root, for the family's own class.  Local. */
 void decoder_forward(const struct module *m, struct pass *p, const void *x, void *y);
-void decoder_backward(const struct module *m, struct pass *p, void *dy, void *dx);
+void decoder_backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx);
 
 /* ERR_USAGE unless low divides high; says which numbers near it would.  Local. */
 int decoder_divides(const char *low_key, int64_t low, const char *high_key, int64_t high);

@@ -72,8 +72,9 @@ static void mlp_forward(const struct module *m, struct pass *p, const void *x, v
     f->out = out;
 }
 
-static void mlp_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void mlp_backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
 {
+    (void)x;
     const struct mlp_root *c = m->conf;
     int n = m->n_children - 1;
     int64_t widest = 0;

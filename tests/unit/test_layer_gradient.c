@@ -132,8 +132,10 @@ static void twice_forward(const struct module *m, struct pass *p, const void *x,
     CHECK(p->dry || ((float *)sum)[3] == 2 * ((const float *)x)[3]);
 }
 
-static void twice_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void twice_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                           void *dx)
 {
+    (void)x;
     size_t mark = stack_mark(&p->s->scratch);
     float *d = scratch_push(p, pass_rows(p) * C);
     pass_zero(p, d, pass_rows(p) * C);
@@ -297,8 +299,10 @@ static void positions_forward(const struct module *m, struct pass *p, const void
     module_forward(m->children[0], p, x, y);
 }
 
-static void positions_backward(const struct module *m, struct pass *p, void *dy, void *dx)
+static void positions_backward(const struct module *m, struct pass *p, const void *x, void *dy,
+                               void *dx)
 {
+    (void)x;
     module_backward(m->children[0], p, dy, dx);
 }
 
