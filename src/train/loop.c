@@ -1,6 +1,7 @@
 /* Prepare; for each batch forward, backward, step; evaluate, save, and stop when asked to. */
 #include "train/loop.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "train/metrics.h"
 #include "train/output.h"
@@ -51,15 +52,19 @@ static int after_step(struct loop *l, const struct step_report *s)
     bool last = e->step >= l->run->batching.total_steps;
     bool evaluate = has_eval_data(l->run) && (last || every(e->step, c->eval.every_steps));
     struct eval_report v = {0};
+    double start_s = clock_now_s();
     if (evaluate)
         engine_eval(e, c->eval.batches, &v);
+    metrics_apart(&l->metrics, clock_now_s() - start_s);
     bool whole = evaluate && !v.abandoned;
     TRY_ALL(l->run->comm, metrics_step(&l->metrics, e, s, whole ? &v : NULL));
+    start_s = clock_now_s();
     if (every(e->step, c->eval.sample_every) && l->run->data->vocab)
         TRY(show_sample(l));
     bool is_best = whole && c->ckpt.save_best && saver_is_best(&l->saver, v.loss);
     if (last || is_best || every(e->step, c->ckpt.every_steps))
         TRY(saver_save(&l->saver, last ? SAVE_LAST : SAVE_ON_THE_WAY, is_best));
+    metrics_apart(&l->metrics, clock_now_s() - start_s);
     return ERR_OK;
 }
 

@@ -32,7 +32,6 @@ static bool output_is_terminal(void)
 int metrics_open(struct metrics *m, const struct run *r, int64_t keep_bytes, struct arena *a)
 {
     *m = (struct metrics){.fd = -1, .n_bytes = keep_bytes, .first_step = r->resume.step};
-    m->last_step = r->resume.step;
     m->last_tokens = r->resume.tokens;
     m->start_s = m->last_s = clock_now_s();
     if (r->comm->rank != 0)
@@ -60,15 +59,20 @@ void metrics_close(struct metrics *m)
     m->fd = -1;
 }
 
+void metrics_apart(struct metrics *m, double seconds)
+{
+    m->apart_s += seconds;
+}
+
 static void say_progress(struct metrics *m, const struct engine *e, const struct step_report *s)
 {
     char eta[32], out[256], scale[32] = "";
     if (e->run->shard.compute == DTYPE_F16)
         snprintf(scale, sizeof scale, "  scale %g", s->loss_scale);
-    double now = clock_now_s(), dt = now - m->last_s;
-    int64_t n_steps = e->step - m->last_step, total = e->run->batching.total_steps;
+    double now = clock_now_s(), dt = now - m->last_s - m->apart_s;
+    int64_t total = e->run->batching.total_steps;
     double rate = dt > 0 ? (double)(e->tokens - m->last_tokens) / dt : 0;
-    m->step_s = n_steps > 0 ? dt / (double)n_steps : m->step_s;
+    m->rate = rate;
     bool words = e->run->model->shape.kind == SAMPLE_TOKENS;
     double a_step = (now - m->start_s) / (double)(e->step - m->first_step);
     snprintf(out, sizeof out, "step %*lld/%lld  loss %.4f  lr %.2e  norm %.3f%s  %.*f %s/s  ETA %s",
@@ -82,7 +86,7 @@ static void say_progress(struct metrics *m, const struct engine *e, const struct
     m->line_open = m->terminal;
     fflush(stdout);
     m->last_s = now;
-    m->last_step = e->step;
+    m->apart_s = 0;
     m->last_tokens = e->tokens;
 }
 
