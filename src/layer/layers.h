@@ -65,7 +65,11 @@ struct branch {
     bool bias;
     float dropout;       /* of the branch's output */
     float std, proj_std; /* first values: N(0, std), the projection N(0, proj_std), biases 0 */
+    bool remakes;        /* the activation of an MLP is made again in backward, not kept */
 };
+/* Remaking costs 1 / C of the products around it: from this width on it is worth its memory. */
+enum { REMAKE_WIDTH = 512 };
+
 /* Causal self-attention with fused c_attn (C, 3C) and c_proj, GPT-2's way.  H divides C. */
 struct module *attention_new(struct builder *b, const char *name, const struct branch *br,
                              int64_t H, float attn_dropout);

@@ -5,36 +5,37 @@ struct mlp_conf {
     int64_t C, hidden;
     enum act_kind act;
     float dropout;
+    bool remakes;
 };
 
 struct mlp_frame {
-    void *pre; /* (rows, hidden) before the activation, which is cheaper made again than kept */
+    void *pre; /* (rows, hidden) before the activation */
+    void *h;   /* and behind it: what backward needs too, or makes again in scratch */
 };
 
 enum { C_FC, C_PROJ, N_CHILDREN };
 
-/* In scratch. */
-static void *activated(const struct mlp_conf *c, struct pass *p, const void *pre)
+static void activate(const struct mlp_conf *c, struct pass *p, void *h, const void *pre)
 {
     int64_t n_elem = pass_rows(p) * c->hidden;
-    void *h = scratch_push(p, n_elem);
     if (n_elem > 0)
         p->s->k->act_forward(p->s, h, pre, c->act, n_elem);
-    return h;
 }
 
 static void mlp_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct mlp_conf *c = m->conf;
-    void *pre = tape_push(p, pass_rows(p) * c->hidden);
-    module_forward(m->children[C_FC], p, x, pre);
+    int64_t n_elem = pass_rows(p) * c->hidden;
+    struct mlp_frame f = {.pre = tape_push(p, n_elem)};
     size_t mark = stack_mark(&p->s->scratch);
-    module_forward(m->children[C_PROJ], p, activated(c, p, pre), y);
+    f.h = c->remakes ? scratch_push(p, n_elem) : tape_push(p, n_elem);
+    module_forward(m->children[C_FC], p, x, f.pre);
+    activate(c, p, f.h, f.pre);
+    module_forward(m->children[C_PROJ], p, f.h, y);
     stack_release(&p->s->scratch, mark);
     if (module_drops(p, c->dropout))
         module_dropout(m->children[C_PROJ], p, c->dropout, y, y, c->C);
-    struct mlp_frame *f = frame_push(p, sizeof *f);
-    f->pre = pre;
+    *(struct mlp_frame *)frame_push(p, sizeof f) = f;
 }
 
 static void mlp_backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
@@ -49,7 +50,11 @@ static void mlp_backward(const struct module *m, struct pass *p, const void *x, 
         module_dropout(m->children[C_PROJ], p, c->dropout, dropped, dy, c->C);
         dy = dropped;
     }
-    module_backward_from(m->children[C_PROJ], p, activated(c, p, f.pre), dy, dh);
+    if (c->remakes) {
+        f.h = scratch_push(p, rows * c->hidden);
+        activate(c, p, f.h, f.pre);
+    }
+    module_backward_from(m->children[C_PROJ], p, f.h, dy, dh);
     if (rows > 0)
         p->s->k->act_backward(p->s, dh, f.pre, c->act, rows * c->hidden);
     module_backward_from(m->children[C_FC], p, x, dh, dx);
@@ -62,7 +67,8 @@ static const struct module_ops mlp_ops = {
 struct module *mlp_new(struct builder *b, const char *name, const struct branch *br, int64_t hidden,
                        enum act_kind act)
 {
-    struct mlp_conf c = {.C = br->C, .hidden = hidden, .act = act, .dropout = br->dropout};
+    struct mlp_conf c = {
+        .C = br->C, .hidden = hidden, .act = act, .dropout = br->dropout, .remakes = br->remakes};
     struct module *m = module_new(b, name, &mlp_ops, &c, sizeof c, N_CHILDREN);
     struct linear_rules in = {.weight = {.kind = INIT_NORMAL, .b = br->std}};
     struct linear_rules out = {.weight = {.kind = INIT_NORMAL, .b = br->proj_std}};

@@ -5,36 +5,37 @@
 struct swiglu_conf {
     int64_t C, hidden;
     float dropout;
+    bool remakes;
 };
 
 enum { GATE_UP, DOWN, N_CHILDREN };
 
 struct swiglu_frame {
-    const void *gate_up; /* (rows, 2 hidden), the gate first; h is cheaper made again than kept */
+    void *gate_up; /* (rows, 2 hidden), the gate first */
+    void *h;       /* (rows, hidden): what backward needs too, or makes again in scratch */
 };
 
-/* The gated values, in scratch. */
-static void *gated(const struct swiglu_conf *c, struct pass *p, const void *gate_up)
+static void gate(const struct swiglu_conf *c, struct pass *p, void *h, const void *gate_up)
 {
     int64_t rows = pass_rows(p);
-    void *h = scratch_push(p, rows * c->hidden);
     if (rows > 0)
         p->s->k->swiglu_forward(p->s, h, gate_up, rows, c->hidden);
-    return h;
 }
 
 static void swiglu_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct swiglu_conf *c = m->conf;
-    void *gate_up = tape_push(p, pass_rows(p) * 2 * c->hidden);
-    module_forward(m->children[GATE_UP], p, x, gate_up);
+    int64_t n_elem = pass_rows(p) * c->hidden;
+    struct swiglu_frame f = {.gate_up = tape_push(p, 2 * n_elem)};
     size_t mark = stack_mark(&p->s->scratch);
-    module_forward(m->children[DOWN], p, gated(c, p, gate_up), y);
+    f.h = c->remakes ? scratch_push(p, n_elem) : tape_push(p, n_elem);
+    module_forward(m->children[GATE_UP], p, x, f.gate_up);
+    gate(c, p, f.h, f.gate_up);
+    module_forward(m->children[DOWN], p, f.h, y);
     stack_release(&p->s->scratch, mark);
     if (module_drops(p, c->dropout))
         module_dropout(m->children[DOWN], p, c->dropout, y, y, c->C);
-    struct swiglu_frame *f = frame_push(p, sizeof *f);
-    f->gate_up = gate_up;
+    *(struct swiglu_frame *)frame_push(p, sizeof f) = f;
 }
 
 static void swiglu_backward(const struct module *m, struct pass *p, const void *x, void *dy,
@@ -51,7 +52,11 @@ static void swiglu_backward(const struct module *m, struct pass *p, const void *
         module_dropout(m->children[DOWN], p, c->dropout, dropped, dy, c->C);
         dy = dropped;
     }
-    module_backward_from(m->children[DOWN], p, gated(c, p, f.gate_up), dy, dh);
+    if (c->remakes) {
+        f.h = scratch_push(p, rows * c->hidden);
+        gate(c, p, f.h, f.gate_up);
+    }
+    module_backward_from(m->children[DOWN], p, f.h, dy, dh);
     if (rows > 0)
         p->s->k->swiglu_backward(p->s, d_gate_up, dh, f.gate_up, rows, c->hidden);
     module_backward_from(m->children[GATE_UP], p, x, d_gate_up, dx);
@@ -65,7 +70,8 @@ struct module *swiglu_new(struct builder *b, const char *name, const struct bran
                           int64_t hidden)
 {
     REQUIRE(!br->bias);
-    struct swiglu_conf c = {.C = br->C, .hidden = hidden, .dropout = br->dropout};
+    struct swiglu_conf c = {
+        .C = br->C, .hidden = hidden, .dropout = br->dropout, .remakes = br->remakes};
     struct module *m = module_new(b, name, &swiglu_ops, &c, sizeof c, N_CHILDREN);
     struct linears in = {
         .n = 2, .name = {"gate_proj", "up_proj"}, .n_out = {hidden, hidden}, .std = br->std};

@@ -81,6 +81,7 @@ static struct module *block_new(struct builder *b, const struct gpt2_conf *c, co
     struct branch br = {
         .C = c->n_embd,
         .bias = c->bias,
+        .remakes = c->n_embd >= REMAKE_WIDTH,
         .dropout = (float)c->resid_pdrop,
         .std = (float)c->initializer_range,
         .proj_std = (float)(c->initializer_range / sqrt(2.0 * (double)c->n_layer)),

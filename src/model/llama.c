@@ -88,7 +88,10 @@ static struct module *block_new(struct builder *b, const struct llama_conf *c, c
 {
     struct module *m = module_new(b, name, &decoder_block_ops, NULL, 0, N_BLOCK_CHILDREN);
     float std = (float)c->initializer_range, eps = (float)c->rms_norm_eps;
-    struct branch br = {.C = c->hidden_size, .std = std, .proj_std = std};
+    struct branch br = {.C = c->hidden_size,
+                        .std = std,
+                        .proj_std = std,
+                        .remakes = c->hidden_size >= REMAKE_WIDTH};
     struct rope_attention r = {
         .H = c->num_attention_heads,
         .n_kv_head = c->num_key_value_heads,

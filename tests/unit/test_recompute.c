@@ -116,9 +116,9 @@ static void language(struct comm *c, const char *model, const char *precision, i
 static void formula(struct comm *c)
 {
     struct result plain = run(c, "gpt2", "no", "", ""), all = run(c, "gpt2", "no", ON, "");
-    /* rows: r, three normed or attended, qkv's three, four before the activation, statistics */
+    /* rows: r, three normed or attended, qkv's three, four times the width twice, statistics */
     size_t rows = 3 * 16, C = 32, H = 2, elem = sizeof(float);
-    size_t block = rows * (C + C + C + 3 * C + C + 4 * C + H + 4) * elem;
+    size_t block = rows * (C + C + C + 3 * C + C + 4 * C + 4 * C + H + 4) * elem;
     double want = (double)(3 * block + rows * (C + 2) * elem);
     CHECK_NEAR((double)(plain.tape - all.tape), want, 3 * 16 * STACK_ALIGN);
 }
