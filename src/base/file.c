@@ -71,6 +71,11 @@ int file_pwrite_fd(int fd, const char *path, const void *bytes, size_t n_bytes, 
     return ERR_OK;
 }
 
+void file_write_early(int fd, int64_t offset, size_t n_bytes)
+{
+    (void)sync_file_range(fd, (off_t)offset, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 int file_pread_fd(int fd, const char *path, void *bytes, size_t n_bytes, int64_t offset)
 {
     char *p = bytes;

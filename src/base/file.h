@@ -13,6 +13,11 @@ int file_write_fd(int fd, const char *path, const void *bytes, size_t n_bytes);
 int file_pwrite_fd(int fd, const char *path, const void *bytes, size_t n_bytes, int64_t offset);
 int file_pread_fd(int fd, const char *path, void *bytes, size_t n_bytes, int64_t offset);
 
+/* Ask the kernel to begin to write these bytes of a file to the disk now, so that an fsync later
+ * finds little left to wait for: the disk works while the next bytes are made.  Only advice.
+ * Local. */
+void file_write_early(int fd, int64_t offset, size_t n_bytes);
+
 /* Create path (replacing it) with these bytes and fsync it.  Local. */
 int file_write(const char *path, const void *bytes, size_t n_bytes);
 

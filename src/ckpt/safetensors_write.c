@@ -142,6 +142,7 @@ static int write_array(const struct writing *w, int i, int fd, const char *path,
         if ((int)(share * w->c->size) == w->c->rank) {
             TRY(w->s->fetch(w->s->self, i, begin, end, w->piece));
             TRY(file_pwrite_fd(fd, path, w->piece, (size_t)n_bytes, *at));
+            file_write_early(fd, *at, (size_t)n_bytes);
         }
         *at += n_bytes;
         *before += n_bytes;

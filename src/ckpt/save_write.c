@@ -118,7 +118,9 @@ static int write_range(struct saving *v, int fd, const char *path, const struct 
     v->ranges[v->n_ranges++].hash = hash64(values, n_bytes, 0);
     if (atomic_load(&v->cancelled))
         FAIL(ERR_STOPPED, "the save of step %lld was given up", (long long)v->s.step);
-    return file_pwrite_fd(fd, path, values, n_bytes, r->offset);
+    TRY(file_pwrite_fd(fd, path, values, n_bytes, r->offset));
+    file_write_early(fd, r->offset, n_bytes);
+    return ERR_OK;
 }
 
 static int write_piece(struct saving *v, int fd, const char *path, const struct ckpt_piece *p,

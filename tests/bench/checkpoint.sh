@@ -95,8 +95,9 @@ bench_async() {
         for every in 0 10; do
             rm -rf "$T/run"
             LD_PRELOAD=$T/slow_write.so SLOW_WRITE=${RATE:-40000000} \
-                "$stretto" train "$T/job.ini" job.max_steps=41 model.n_layer=2 model.n_embd=256 \
-                model.n_head=4 model.vocab_size=8192 data.batch_size="${BATCH:-16}" \
+                "$stretto" train "$T/job.ini" job.threads=auto job.max_steps=41 model.n_layer=2 \
+                model.n_embd=256 model.n_head=4 model.vocab_size=4096 \
+                data.batch_size="${BATCH:-8}" \
                 checkpoint.every_steps=$every checkpoint.keep=1 >"$T/log" 2>&1 ||
                 { cat "$T/log" >&2; exit 1; }
             echo "every_$every $(step_time)" >>"$T/times"
