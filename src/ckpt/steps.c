@@ -75,7 +75,7 @@ static int by_step(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-int steps_list(const char *run_dir, struct arena *a, struct step_entry **steps, int *n_steps)
+static int list_once(const char *run_dir, struct arena *a, struct step_entry **steps, int *n_steps)
 {
     struct name_list l = {0};
     TRY(names_read(run_dir, a, &l));
@@ -94,6 +94,19 @@ int steps_list(const char *run_dir, struct arena *a, struct step_entry **steps, 
     qsort(s, (size_t)n, sizeof *s, by_step);
     *steps = s;
     *n_steps = n;
+    return ERR_OK;
+}
+
+/* A run with keep = 1 may delete what was listed before it is looked at, and the step after it came
+ * too late for the list.  Where `latest` is, one has been complete, so the list is made anew. */
+int steps_list(const char *run_dir, struct arena *a, struct step_entry **steps, int *n_steps)
+{
+    enum { TRIES = 100 }; /* each of them is a whole save of somebody else's */
+    const char *latest = arena_printf(a, "%s/latest", run_dir);
+    struct stat st;
+    TRY(list_once(run_dir, a, steps, n_steps));
+    for (int i = 1; i < TRIES && *n_steps == 0 && lstat(latest, &st) == 0; i++)
+        TRY(list_once(run_dir, a, steps, n_steps));
     return ERR_OK;
 }
 
