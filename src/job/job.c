@@ -105,8 +105,9 @@ const char *job_place(const struct scan_entry *e, struct arena *a)
     for (n = cut ? SHOWN_BYTES : n; cut && ((unsigned char)e->value[n] & 0xC0) == 0x80;)
         n--;
     const char *line = e->line > 0 ? arena_printf(a, ":%d", e->line) : "";
-    return arena_printf(a, "%s%s: [%s] %s = %.*s%s", e->file, line, e->section, e->key, (int)n,
-                        e->value, cut ? "..." : "");
+    return arena_printf(a, "%s%s: [%s] %s = %.*s%s", e->file, line,
+                        e->heading ? e->heading : e->section, e->key, (int)n, e->value,
+                        cut ? "..." : "");
 }
 
 /* Remember one key; one that was seen before keeps its place and takes the newer value. */

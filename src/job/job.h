@@ -19,6 +19,13 @@ struct section_variant {
     const struct opt *opts; /* NULL: no keys of its own */
 };
 
+/* Another name of a kind's plain section, as files of other systems have it: what stands there is
+ * of that type. */
+struct section_alias {
+    const char *name, *type;
+    const char *refused; /* what to say instead; NULL: it is taken */
+};
+
 /* One kind of section.  A kind that may be named appears as [model] and as [model.NAME]. */
 struct section_kind {
     const char *name;
@@ -26,6 +33,7 @@ struct section_kind {
     const struct opt *opts;
     const char *type_key;                   /* the key of opts that picks a variant, or NULL */
     const struct section_variant *variants; /* ends with .word == NULL; NULL if type_key is */
+    const struct section_alias *aliases;    /* ends with .name == NULL; or NULL */
     const char *help;
 };
 

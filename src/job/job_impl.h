@@ -51,6 +51,10 @@ const char *job_section_name(const struct job *j, const char *kind, const char *
 /* "FILE:LINE: [section] key = value", a long value cut, in a.  Local. */
 const char *job_place(const struct scan_entry *e, struct arena *a);
 
+/* Move what stands under a kind's other names to its plain section, with the type that the name
+ * says.  ERR_USAGE: two names of one section.  Local. */
+int job_merge_aliases(struct job *j, const struct section_kind *const *kinds);
+
 /* The kind of a full section name, with the part behind the dot (NULL: none).  NULL: no such kind.
  * Local. */
 const struct section_kind *job_kind_of(const char *section, const struct section_kind *const *kinds,

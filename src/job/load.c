@@ -108,20 +108,26 @@ static int load_file(struct loader *l, const char *path, int level)
     return rc;
 }
 
+static void take_longer(const char **best, const char *name, const char *text)
+{
+    size_t n = strlen(name);
+    if ((!*best || n > strlen(*best)) && strncmp(text, name, n) == 0 && text[n] == '.' &&
+        text[n + 1])
+        *best = name;
+}
+
 /* The longest of the known section names that text begins with, followed by a dot. */
 static const char *section_that_fits(const struct loader *l, const char *text)
 {
     const struct scan *all = &l->job->all;
     const char *best = NULL;
-    size_t n_best = 0;
-    for (int i = 0; i < all->n_sections || l->kinds[i - all->n_sections]; i++) {
-        const char *name =
-            i < all->n_sections ? all->sections[i].name : l->kinds[i - all->n_sections]->name;
-        size_t n = strlen(name);
-        if (n > n_best && strncmp(text, name, n) == 0 && text[n] == '.' && text[n + 1]) {
-            best = name;
-            n_best = n;
-        }
+    for (int i = 0; i < all->n_sections; i++)
+        take_longer(&best, all->sections[i].name, text);
+    for (int i = 0; l->kinds[i]; i++) {
+        const struct section_alias *s = l->kinds[i]->aliases;
+        take_longer(&best, l->kinds[i]->name, text);
+        for (; s && s->name; s++)
+            take_longer(&best, s->name, text);
     }
     return best;
 }
@@ -203,6 +209,7 @@ static int finish(struct loader *l, int n_overrides, const char *const *override
             const char *why = arena_strdup(j->arena, err_text());
             FAIL(ERR_USAGE, "command line: %s: %s", overrides[i], why);
         }
+    TRY(job_merge_aliases(j, l->kinds));
     drop_hidden(&j->all);
     for (int i = 0; i < j->all.n_entries; i++)
         TRY(expand_entry(&j->all.entries[i], j->arena));

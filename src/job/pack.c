@@ -37,6 +37,7 @@ void job_pack(const struct job *j, char **bytes, size_t *n_bytes)
         put_string(&t, e->file);
         put_int(&t, e->line);
         put_int(&t, e->level);
+        put_string(&t, e->heading ? e->heading : "");
     }
     *bytes = t.s;
     *n_bytes = t.n_bytes;
@@ -84,6 +85,9 @@ struct job *job_unpack(const char *bytes, size_t n_bytes, struct arena *a)
         e.file = take_string(&c);
         e.line = take_int(&c);
         e.level = take_int(&c);
+        e.heading = take_string(&c);
+        if (!*e.heading)
+            e.heading = NULL;
         scan_add_entry(&j->all, e);
     }
     REQUIRE(c.at == c.end);

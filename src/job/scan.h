@@ -19,9 +19,10 @@ struct scan_entry {
     const char *section, *key; /* lower case */
     const char *value;         /* without quotes and comment; $VAR not yet replaced */
     const char *file;
-    int line;  /* 0: the command line */
-    int level; /* which source it comes from; the scan itself says 0 */
+    int line;                        /* 0: the command line */
+    int level;                       /* which source it comes from; the scan itself says 0 */
     const struct scan_entry *origin; /* what an adopted entry was made from; NULL: it was written */
+    const char *heading; /* the section by the other name that it was written under; NULL: none */
 };
 
 struct scan {

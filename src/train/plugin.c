@@ -16,6 +16,16 @@ static const struct opt plugin_opts[] = {
     {.type = OPT_END},
 };
 
+static const struct section_alias plugin_aliases[] = {
+    {.name = "fsdp_config", .type = "fsdp"},
+    {.name = "deepspeed_config", .type = "deepspeed"},
+    {.name = "megatron_lm_config",
+     .type = "megatron_lm",
+     .refused = "there is no tensor or pipeline parallelism yet: [fsdp_config] and "
+                "[deepspeed_config] share a model among ranks"},
+    {.name = NULL},
+};
+
 const struct section_kind *plugin_kind(struct arena *a)
 {
     enum { N = sizeof plugin_list / sizeof *plugin_list };
@@ -28,7 +38,9 @@ const struct section_kind *plugin_kind(struct arena *a)
                                .opts = plugin_opts,
                                .type_key = "type",
                                .variants = v,
-                               .help = "keys of the system named by type"};
+                               .aliases = plugin_aliases,
+                               .help = "keys of the system named by type; [fsdp_config] and "
+                                       "[deepspeed_config] are [plugin] of that type"};
     return k;
 }
 
