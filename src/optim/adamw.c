@@ -29,11 +29,18 @@ static const char *check(const void *conf)
     return c->betas.n == 2 ? NULL : "betas";
 }
 
+static double second_beta(const void *conf)
+{
+    return ((const struct adamw_conf *)conf)->betas.v[1];
+}
+
 static void update(const struct adamw_conf *c, bool decoupled, struct stream *s, float *p,
                    const float *g, float *const *state, void *copy, int64_t n_elem,
                    const struct optim_step *st)
 {
-    double t = (double)st->t, b1 = c->betas.v[0], b2 = c->betas.v[1];
+    double t = (double)st->t;
+    double b1 = st->betas ? st->betas[0] : c->betas.v[0];
+    double b2 = st->betas ? st->betas[1] : c->betas.v[1];
     struct adamw h = {
         .lr = (float)st->lr,
         .beta1 = b1,
@@ -69,6 +76,7 @@ const struct optim_ops adamw_ops = {
     .state_names = moment_names,
     .n_states = two,
     .check = check,
+    .second_beta = second_beta,
     .update = adamw_update,
 };
 
@@ -79,5 +87,6 @@ const struct optim_ops adam_ops = {
     .state_names = moment_names,
     .n_states = two,
     .check = check,
+    .second_beta = second_beta,
     .update = adam_update,
 };

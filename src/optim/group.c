@@ -126,7 +126,7 @@ static double rate(const struct group_conf *c, const struct groups_base *b,
     if (opt_is_auto(c->lr))
         return all->lr * c->lr_scale;
     struct schedule_conf own = *b->schedule;
-    own.warmup_max_lr = OPT_AUTO_F64;
+    own.warmup_max_lr = own.cycle_max_lr = own.lr_range_test_min_lr = OPT_AUTO_F64;
     return schedule_lr(&own, c->lr, all->t, b->total_steps) * c->lr_scale;
 }
 

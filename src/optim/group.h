@@ -38,7 +38,8 @@ struct groups_base {
 };
 
 /* step (by row) from all: rate and decay by the row's group.  A group's own lr takes the place of
- * the optimizer's, and of the scheduler's warmup_max_lr, as the peak.  Local. */
+ * the optimizer's, and of the scheduler's warmup_max_lr or cycle_max_lr, as the peak (LRRangeTest:
+ * as the first rate).  Local. */
 void groups_step(const struct groups *g, const struct tensor_table *t,
                  const struct groups_base *base, const struct optim_step *all,
                  struct optim_step *step);

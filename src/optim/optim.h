@@ -17,7 +17,8 @@ extern const struct opt optim_opts[];
 struct optim_step {
     int64_t t; /* optimizer step, from 1 */
     double lr, weight_decay;
-    float grad_scale; /* multiplies the gradient: clipping */
+    float grad_scale;    /* multiplies the gradient: clipping */
+    const double *betas; /* in place of Adam's own; NULL: those */
 };
 
 enum { OPTIM_MAX_STATES = 2 };
@@ -26,9 +27,10 @@ struct optim_ops {
     const char *name;
     const struct opt *opts; /* own keys */
     size_t conf_bytes;
-    const char *const *state_names; /* checkpoint groups: exp_avg, …; NULL-terminated */
-    int (*n_states)(const void *conf); /* how many of them this conf needs */
-    const char *(*check)(const void *conf); /* the key that does not fit the others, or NULL */
+    const char *const *state_names;          /* checkpoint groups: exp_avg, …; NULL-terminated */
+    int (*n_states)(const void *conf);       /* how many of them this conf needs */
+    const char *(*check)(const void *conf);  /* the key that does not fit the others, or NULL */
+    double (*second_beta)(const void *conf); /* NULL: it has no betas for a schedule to set */
     /* p and state from g; copy (or NULL) gets p in the compute dtype */
     void (*update)(const void *conf, struct stream *s, float *p, const float *g,
                    float *const *state, void *copy, int64_t n_elem, const struct optim_step *st);

@@ -212,12 +212,8 @@ static int read_optim(struct run_conf *c, struct arena *a)
                          strcmp(bad, "betas") == 0 ? "two numbers are needed"
                                                    : "needs momentum > 0 and dampening = 0");
     TRY(job_read(c->job, "scheduler", c->schedule_name, schedule_opts, &c->schedule));
-    if (c->schedule.total_num_steps != OPT_AUTO_I64 &&
-        c->schedule.total_num_steps < c->schedule.warmup_num_steps)
-        return job_error(c->job, "scheduler", c->schedule_name, "total_num_steps",
-                         "is less than warmup_num_steps = %lld",
-                         (long long)c->schedule.warmup_num_steps);
-    return ERR_OK;
+    const char *key, *why = schedule_check(&c->schedule, c->optim.lr, &key);
+    return why ? job_error(c->job, "scheduler", c->schedule_name, key, "%s", why) : ERR_OK;
 }
 
 int run_conf_model(const struct job *j, struct arena *a, struct run_conf *out)

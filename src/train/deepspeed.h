@@ -14,6 +14,11 @@ struct deepspeed_conf {
     bool torch_adam, adam_w_mode;
     const char *schedule_type, *warmup_min_lr, *warmup_max_lr, *warmup_num_steps, *warmup_type;
     const char *total_num_steps, *warmup_min_ratio, *cos_min_ratio;
+    const char *cycle_min_lr, *cycle_max_lr, *cycle_first_step_size, *cycle_second_step_size;
+    const char *cycle_first_stair_count, *cycle_second_stair_count, *decay_step_size;
+    const char *decay_lr_rate, *cycle_momentum, *cycle_min_mom, *cycle_max_mom, *decay_mom_rate;
+    const char *lr_range_test_min_lr, *lr_range_test_step_size, *lr_range_test_step_rate;
+    const char *lr_range_test_staircase;
     int64_t last_batch_iteration;
     /* sizes in elements; OPT_AUTO_I64: from the model's width */
     int64_t reduce_bucket_size, allgather_bucket_size, prefetch_bucket_size;

@@ -38,6 +38,22 @@ static const struct meaning meanings[] = {
     {"scheduler.params.total_num_steps", "scheduler", "total_num_steps"},
     {"scheduler.params.warmup_min_ratio", "scheduler", "warmup_min_ratio"},
     {"scheduler.params.cos_min_ratio", "scheduler", "cos_min_ratio"},
+    {"scheduler.params.cycle_min_lr", "scheduler", "cycle_min_lr"},
+    {"scheduler.params.cycle_max_lr", "scheduler", "cycle_max_lr"},
+    {"scheduler.params.cycle_first_step_size", "scheduler", "cycle_first_step_size"},
+    {"scheduler.params.cycle_second_step_size", "scheduler", "cycle_second_step_size"},
+    {"scheduler.params.cycle_first_stair_count", "scheduler", "cycle_first_stair_count"},
+    {"scheduler.params.cycle_second_stair_count", "scheduler", "cycle_second_stair_count"},
+    {"scheduler.params.decay_step_size", "scheduler", "decay_step_size"},
+    {"scheduler.params.decay_lr_rate", "scheduler", "decay_lr_rate"},
+    {"scheduler.params.cycle_momentum", "scheduler", "cycle_momentum"},
+    {"scheduler.params.cycle_min_mom", "scheduler", "cycle_min_mom"},
+    {"scheduler.params.cycle_max_mom", "scheduler", "cycle_max_mom"},
+    {"scheduler.params.decay_mom_rate", "scheduler", "decay_mom_rate"},
+    {"scheduler.params.lr_range_test_min_lr", "scheduler", "lr_range_test_min_lr"},
+    {"scheduler.params.lr_range_test_step_size", "scheduler", "lr_range_test_step_size"},
+    {"scheduler.params.lr_range_test_step_rate", "scheduler", "lr_range_test_step_rate"},
+    {"scheduler.params.lr_range_test_staircase", "scheduler", "lr_range_test_staircase"},
 };
 enum { N_MEANINGS = sizeof meanings / sizeof *meanings };
 
@@ -104,13 +120,14 @@ static int check_optimizer(const struct run_conf *c, const struct plugin *p)
 }
 
 /* Defaults that come with a schedule that stands in the plugin. */
-static void default_warmup(const struct run_conf *c, const struct plugin *p, struct arena *a)
+static void default_schedule(const struct run_conf *c, const struct plugin *p, struct arena *a)
 {
     static const struct {
         const char *key, *target, *value;
     } dflt[] = {{"scheduler.params.warmup_num_steps", "warmup_num_steps", "1000"},
-                {"scheduler.params.warmup_type", "warmup_type", "log"}};
-    for (int i = 0; i < 2; i++)
+                {"scheduler.params.warmup_type", "warmup_type", "log"},
+                {"scheduler.params.lr_range_test_min_lr", "lr_range_test_min_lr", "1e-3"}};
+    for (size_t i = 0; i < sizeof dflt / sizeof *dflt; i++)
         if (!said(c, p, dflt[i].key))
             job_adopt_default(c->job, "scheduler", c->schedule_name,
                               section_row("scheduler", dflt[i].target, a), dflt[i].value);
@@ -226,7 +243,7 @@ int deepspeed_adopt(struct run_conf *c, const struct plugin *p, int n_ranks, str
         job_adopt_default(c->job, "strategy", NULL, section_row("strategy", "gradient_clipping", a),
                           "1.0");
     if (said(c, p, "scheduler.type"))
-        default_warmup(c, p, a);
+        default_schedule(c, p, a);
     TRY(check_optimizer(c, p));
     return divide_batch(c, p, n_ranks, a);
 }

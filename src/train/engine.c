@@ -403,6 +403,10 @@ static void update(struct engine *e, int64_t t, double lr, double norm, double s
         .weight_decay = c->optim.weight_decay,
         .grad_scale = (float)(keep / scale),
     };
+    double betas[2];
+    if (c->optim_ops->second_beta &&
+        schedule_betas(&c->schedule, t, c->optim_ops->second_beta(c->optim_own), betas))
+        st.betas = betas;
     trace_begin(e->trace, TRACE_COMPUTE, "optimizer", c->optim_ops->name);
     const struct groups_base base = {&c->optim, &c->schedule, e->run->batching.total_steps};
     groups_step(&c->groups, &e->run->model->table, &base, &st, e->row_step);

@@ -3,6 +3,7 @@
 
 #include "train/plugin.h"
 #include "train/sections.h"
+#include <stdio.h>
 #include <string.h>
 
 struct idle {
@@ -32,6 +33,28 @@ static void note_row(const struct run_conf *c, const struct idle *x, struct text
     }
 }
 
+/* Keys of [scheduler], and of the plugin for it, that the schedule's type does not look at. */
+static void note_schedule(const struct run_conf *c, struct text *out)
+{
+    char section[128], key[128];
+    double betas[2];
+    snprintf(section, sizeof section, c->schedule_name ? "scheduler.%s" : "scheduler",
+             c->schedule_name);
+    for (const struct opt *o = schedule_opts; o->type != OPT_END; o++) {
+        const char *why = schedule_rests(&c->schedule, o->name);
+        if (!why)
+            continue;
+        note(c, section, o, why, out);
+        snprintf(key, sizeof key, "scheduler.params.%s", o->name);
+        const struct opt in_plugin = {.name = key};
+        if (c->plugin)
+            note(c, c->plugin->section, &in_plugin, why, out);
+    }
+    if (!c->optim_ops->second_beta && schedule_betas(&c->schedule, 1, 0, betas))
+        text_printf(out, "note: [%s] cycle_momentum has no effect: %s has no betas\n", section,
+                    c->optim_ops->name);
+}
+
 void idle_notes(const struct run_conf *c, struct text *out)
 {
     const struct strategy_conf *s = &c->strategy;
@@ -55,4 +78,5 @@ void idle_notes(const struct run_conf *c, struct text *out)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].idle)
             note_row(c, &rows[i], out);
+    note_schedule(c, out);
 }
