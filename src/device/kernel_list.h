@@ -29,7 +29,8 @@ KERNEL(act_backward,
 KERNEL(layernorm_forward,
        (struct stream * s, void *y, void *sum, float *mean, float *rstd, const void *x,
         const void *residual, const void *w, const void *b, int64_t rows, int64_t C, float eps))
-/* dx adds (the residual stream's gradient is already there); dw, db add, or NULL. x is the sum. */
+/* dx adds (the residual stream's gradient is already there); dw, db add; all may be NULL.  x is the
+ * sum. */
 KERNEL(layernorm_backward,
        (struct stream * s, void *dx, float *dw, float *db, const void *dy, const void *x,
         const void *w, const float *mean, const float *rstd, int64_t rows, int64_t C))
@@ -38,7 +39,7 @@ KERNEL(layernorm_backward,
  * Source: Zhang & Sennrich 2019, arXiv:1910.07467. */
 KERNEL(rmsnorm_forward, (struct stream * s, void *y, void *sum, float *rstd, const void *x,
                          const void *residual, const void *w, int64_t rows, int64_t C, float eps))
-/* dx and dw add; dw may be NULL. */
+/* dx and dw add, or are NULL. */
 KERNEL(rmsnorm_backward, (struct stream * s, void *dx, float *dw, const void *dy, const void *x,
                           const void *w, const float *rstd, int64_t rows, int64_t C))
 

@@ -118,11 +118,13 @@ static void attention_backward(const struct module *m, struct pass *p, const voi
     module_backward(m->children[PROJ], p, dy, datt);
 
     void *scratch = push_scratch(p, &a);
-    if (rows > 0)
+    bool wanted = !m->children[QKV]->still;
+    if (rows > 0 && wanted)
         p->s->k->attention_backward(
             p->s, &a, dqkv, pass_at(p, dqkv, k_at(c)), pass_at(p, dqkv, v_at(c)), datt, f.att,
             f.lse, f.qkv, pass_at(p, f.qkv, k_at(c)), pass_at(p, f.qkv, v_at(c)), scratch);
-    turn(m, p, dqkv, true);
+    if (wanted)
+        turn(m, p, dqkv, true);
     module_backward_from(m->children[QKV], p, x, dqkv, dx);
     stack_release(&p->s->scratch, mark);
 }

@@ -31,6 +31,7 @@ static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
     return p->dry ? NULL : p->weight[c->row];
 }
 
+/* dx NULL: not wanted. */
 static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, void *dx)
 {
     const struct kernels *k = p->s->k;
@@ -51,7 +52,8 @@ static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, 
                          p->loss_scale);
         k->sum_f64(p->s, p->loss_sum, loss, n);
         if (p->training)
-            k->linear_backward(p->s, &l, pass_at(p, dx, i * c->C), dw, NULL, logits, xi, w, NULL);
+            k->linear_backward(p->s, &l, dx ? pass_at(p, dx, i * c->C) : NULL, dw, NULL, logits, xi,
+                               w, NULL);
     }
     stack_release(&p->s->scratch, mark);
 }
@@ -77,7 +79,7 @@ static void lm_head_forward(const struct module *m, struct pass *p, const void *
     if (p->logits)
         logits_only(c, p, x);
     else
-        losses(c, p, x, dx);
+        losses(c, p, x, m->lowest ? NULL : dx);
 }
 
 static void lm_head_backward(const struct module *m, struct pass *p, const void *x, void *dy,

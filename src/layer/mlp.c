@@ -55,7 +55,7 @@ static void mlp_backward(const struct module *m, struct pass *p, const void *x, 
         activate(c, p, f.h, f.pre);
     }
     module_backward_from(m->children[C_PROJ], p, f.h, dy, dh);
-    if (rows > 0)
+    if (rows > 0 && !m->children[C_FC]->still)
         p->s->k->act_backward(p->s, dh, f.pre, c->act, rows * c->hidden);
     module_backward_from(m->children[C_FC], p, x, dh, dx);
     stack_release(&p->s->scratch, mark);

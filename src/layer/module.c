@@ -66,7 +66,7 @@ static void end(const struct module *m, struct pass *p, struct mark mark, const 
 {
     if (p->check && !p->dry && !p->bad)
         look_for_nonfinite(m, p, y);
-    if (!p->training || m->recompute) {
+    if (!p->training || m->recompute || m->still) {
         stack_release(p->tape, mark.tape);
         stack_release(p->frames, mark.frames);
     }
@@ -97,11 +97,15 @@ void module_forward_residual(const struct module *m, struct pass *p, const void 
 /* x NULL: it lies where forward read it. */
 static void backward(const struct module *m, struct pass *p, const void *x, void *dy, void *dx)
 {
-    if (m->hooks)
+    if (m->hooks && !m->still)
         fire(m->hooks->before_backward, m, p);
     struct header h = *(struct header *)frame_pop(p, sizeof h);
     if (h.m != m)
         FATAL("backward of \"%s\" where \"%s\" ran forward last", m->name, h.m->name);
+    if (m->still)
+        return;
+    if (m->lowest && !m->ops->loss_head)
+        dx = NULL;
     size_t mark = stack_mark(&p->s->scratch);
     x = x ? x : h.x;
     if (m->recompute) /* its parameters are whole already: backward's hooks saw to that */
@@ -217,6 +221,25 @@ void module_dropout(const struct module *m, struct pass *p, float rate, void *y,
         return;
     struct dropout d = {.p = rate, .key = module_key(m, p), .sample = p->batch->sample};
     p->s->k->dropout(p->s, y, x, &d, B, pass_rows(p) / B * C);
+}
+
+/* Children run in order, behind what the module itself has.  before: something that ran before m is
+ * trained; returns the same for what runs behind it. */
+static bool mark_still(struct module *m, const struct tensor_table *table, bool before)
+{
+    bool any = before;
+    for (int i = 0; i < m->n_rows; i++)
+        any = any || !(table->rows[m->first_row + i].flags & TENSOR_FROZEN);
+    for (int i = 0; i < m->n_children; i++)
+        any = mark_still(m->children[i], table, any);
+    m->lowest = !before;
+    m->still = !any;
+    return any;
+}
+
+void module_mark_still(struct module *root, const struct tensor_table *table)
+{
+    (void)mark_still(root, table, false);
 }
 
 void module_walk(struct module *m, void (*f)(struct module *m, void *arg), void *arg)

@@ -51,6 +51,8 @@ struct module {
     int64_t n_in, n_out;       /* width of a row of x and y; 0 where it has none */
     const struct hooks *hooks; /* NULL: none; set by parallel/ */
     bool recompute;            /* keep the input only, and run forward again in backward */
+    bool lowest; /* nothing that ran before it is trained: nobody wants its input's gradient */
+    bool still;  /* nor anything in it: it has no backward, and forward keeps nothing for one */
 };
 
 /* What a module needs to run once. */
@@ -83,7 +85,11 @@ struct pass {
 /* Bytes of frames that a module takes at most: size the frames stack by the number of modules. */
 enum { FRAME_BYTES_MAX = 192 };
 
-/* Run m with its hooks.  Local.  module_forward in eval mode leaves nothing on the tape. */
+/* Find what is lowest and still, by the rows' flags.  Local. */
+void module_mark_still(struct module *root, const struct tensor_table *table);
+
+/* Run m with its hooks.  Local.  module_forward in eval mode leaves nothing on the tape.  Backward
+ * of a module that is still fires none and touches neither dy nor dx. */
 void module_forward(const struct module *m, struct pass *p, const void *x, void *y);
 void module_backward(const struct module *m, struct pass *p, void *dy, void *dx);
 

@@ -57,7 +57,7 @@ static void swiglu_backward(const struct module *m, struct pass *p, const void *
         gate(c, p, f.h, f.gate_up);
     }
     module_backward_from(m->children[DOWN], p, f.h, dy, dh);
-    if (rows > 0)
+    if (rows > 0 && !m->children[GATE_UP]->still)
         p->s->k->swiglu_backward(p->s, d_gate_up, dh, f.gate_up, rows, c->hidden);
     module_backward_from(m->children[GATE_UP], p, x, d_gate_up, dx);
     stack_release(&p->s->scratch, mark);

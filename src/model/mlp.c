@@ -91,7 +91,7 @@ static void mlp_backward(const struct module *m, struct pass *p, const void *x, 
     for (int i = n - 1; i >= 0; i--) {
         void *below = i > 0 ? buffer[i % 2] : NULL;
         module_backward(m->children[i], p, d, below);
-        if (i > 0 && module_drops(p, c->dropout))
+        if (i > 0 && !m->children[i - 1]->still && module_drops(p, c->dropout))
             module_dropout(m->children[i - 1], p, c->dropout, below, below, m->children[i]->n_in);
         d = below;
     }

@@ -33,16 +33,18 @@ static void order_forward(struct flow *f)
     }
 }
 
-/* Backward enters modules as forward left them, last one first. */
-static void order_backward(struct flow *f, const struct module *m, int *n)
+/* Backward enters modules as forward left them, last one first; some have none. */
+static void order_backward(struct flow *f, const struct module *m)
 {
     int u = unit_of(f->plan, m);
+    if (m->still)
+        return;
     if (u >= 0) {
-        f->backward_place[u] = *n;
-        f->backward[(*n)++] = u;
+        f->backward_place[u] = f->n_backward;
+        f->backward[f->n_backward++] = u;
     }
     for (int i = m->n_children - 1; i >= 0; i--)
-        order_backward(f, m->children[i], n);
+        order_backward(f, m->children[i]);
 }
 
 static void *zeroed(int n, size_t item_bytes)
@@ -63,10 +65,9 @@ void flow_init(struct flow *f, const struct plan *p, const struct overlap *o, bo
     f->backward_place = zeroed(p->n_units, sizeof *f->backward_place);
     f->unit = zeroed(p->n_units, sizeof *f->unit);
     f->summing = zeroed(p->n_units, sizeof *f->summing);
-    int n = 0;
     order_forward(f);
-    order_backward(f, p->unit[0].module, &n);
-    REQUIRE(n == f->n_modules);
+    order_backward(f, p->unit[0].module);
+    REQUIRE(f->n_backward <= f->n_modules);
 }
 
 void flow_clear(struct flow *f)
@@ -111,18 +112,19 @@ static void release(struct flow *f, int unit)
 
 static void form(struct flow *f, int unit)
 {
-    if (!f->forms || f->unit[unit].forming || f->plan->unit[unit].frozen)
+    const struct plan_unit *u = &f->plan->unit[unit];
+    if (!f->forms || f->unit[unit].forming || u->frozen || u->module->still)
         return;
     f->unit[unit].forming = true;
     f->ops->form(f->self, unit);
 }
 
-/* Modules that come next in an order, from a place on. */
-static void prefetch(struct flow *f, const int *order, int place)
+/* Modules that come next in an order of n, from a place on. */
+static void prefetch(struct flow *f, const int *order, int n, int place)
 {
     int64_t n_elem = 0;
     for (int i = 0; i < f->overlap.ahead && n_elem < f->overlap.ahead_elems; i++) {
-        if (place + i >= f->n_modules)
+        if (place + i >= n)
             return;
         int unit = order[place + i];
         for (int u = unit; is_same(f, unit, u); u++)
@@ -149,7 +151,7 @@ void flow_before_forward(struct flow *f, int unit, bool training)
     gather(f, unit, true);
     need(f, unit);
     if (f->overlap.forward && !f->backwards)
-        prefetch(f, f->forward, f->forward_place[unit] + 1);
+        prefetch(f, f->forward, f->n_modules, f->forward_place[unit] + 1);
     bool rides = unit == 0 && f->rider > 0;
     if (training && (u->early_grad || u->encloses || rides))
         form(f, unit);
@@ -170,7 +172,7 @@ void flow_before_backward(struct flow *f, int unit)
     f->reached = f->backward_place[unit];
     f->backwards = true;
     if (f->overlap.backward == PREFETCH_PRE)
-        prefetch(f, f->backward, f->reached + 1);
+        prefetch(f, f->backward, f->n_backward, f->reached + 1);
     form(f, unit);
 }
 
@@ -193,7 +195,7 @@ void flow_after_backward(struct flow *f, int unit, bool sums)
     end_sums(f, later && f->n_summing > 0 ? 1 : 0);
     release(f, unit);
     if (f->overlap.backward == PREFETCH_POST)
-        prefetch(f, f->backward, f->reached + 1);
+        prefetch(f, f->backward, f->n_backward, f->reached + 1);
     f->backwards = unit != 0;
 }
 
@@ -259,6 +261,8 @@ static void pass_forward(struct flow *f, const struct module *m, bool training)
 static void pass_backward(struct flow *f, const struct module *m)
 {
     int u = unit_of(f->plan, m);
+    if (m->still)
+        return;
     if (u >= 0)
         flow_before_backward(f, u);
     for (int i = 0; i < m->n_children && m->recompute; i++)

@@ -38,9 +38,9 @@ struct flow {
     const struct flow_ops *ops;
     void *self;
     bool forms; /* a gradient is formed in a buffer of the unit */
-    /* of modules, each by its first unit: how many; their order in forward and in backward, and
-     * the places in both of a unit */
-    int n_modules;
+    /* of modules, each by its first unit: how many, and how many have a backward; their order in
+     * forward and in backward, and the places in both of a unit */
+    int n_modules, n_backward;
     int *forward, *backward, *forward_place, *backward_place; /* owned */
     struct flow_unit *unit;                                   /* owned */
     int reached;    /* place in backward of the unit that it entered last */

@@ -81,18 +81,19 @@ static void lay_out(struct plan *p, const struct model *m, const struct cut_tree
 
 /* A unit stays whole from forward to backward where that is the strategy's way, where others lie
  * inside it, and where its parameters are needed again soon: between the two uses come the units
- * behind it, twice.  Those nearest to the loss first, while there is room. */
+ * behind it, twice.  Those nearest to the loss first, while there is room.  What has no backward is
+ * done with after forward. */
 static void choose_kept(struct plan *p, const struct wrap *w)
 {
     int64_t between = 0, live = 0;
     for (int u = 0; u < p->n_units; u++) {
         struct plan_unit *x = &p->unit[u];
-        x->keep = p->policy->keep_after_forward || x->encloses;
+        x->keep = !x->module->still && (p->policy->keep_after_forward || x->encloses);
         live += x->encloses || x->persists ? x->n_elem : 0;
     }
     for (int u = p->n_units - 1; u >= 0; u--) {
         struct plan_unit *x = &p->unit[u];
-        if (x->encloses || x->persists)
+        if (x->encloses || x->persists || x->module->still)
             continue;
         if (u == p->n_units - 1 || p->unit[u + 1].module != x->module) {
             int64_t both = x->n_elem; /* with what is frozen of it, which comes and goes along */

@@ -68,6 +68,7 @@ static int build_model(struct run *r)
     if (rc != ERR_OK)
         return job_error(c->job, "model", c->model_name, key, "%s", err_text());
     TRY(groups_assign(c->job, &r->conf.groups, &r->model->table, r->arena));
+    module_mark_still(r->model->root, &r->model->table);
     if (r->purpose == RUN_GENERATE)
         return ERR_OK;
     TRY(r->data->ops->cut(r->data, r->model->shape.T));

@@ -36,15 +36,28 @@ static inline int train_setup(struct comm *c, const char *ini, struct ckpt *from
     return run_setup(j, c, RUN_TRAIN, 0, from, a, run);
 }
 
-static inline void train_open(struct train_run *t, struct comm *c, const char *ini,
-                              struct ckpt *from)
+/* The run without its memory; train_start() follows. */
+static inline void train_set_up(struct train_run *t, struct comm *c, const char *ini,
+                                struct ckpt *from)
 {
     *t = (struct train_run){.arena = arena_create()};
     train_must(train_setup(c, ini, from, t->arena, &t->run));
+}
+
+static inline void train_start(struct train_run *t)
+{
+    struct comm *c = t->run.comm;
     int64_t isa = -device_isa_best();
     c->ops->max_i64(c, &isa, 1);
     train_must(device_open_cpu(1, (int)-isa, NULL, &t->dev));
     train_must(engine_create(&t->run, t->dev, &t->engine));
+}
+
+static inline void train_open(struct train_run *t, struct comm *c, const char *ini,
+                              struct ckpt *from)
+{
+    train_set_up(t, c, ini, from);
+    train_start(t);
 }
 
 static inline void train_close(struct train_run *t)

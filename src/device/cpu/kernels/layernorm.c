@@ -59,6 +59,8 @@ void FN(layernorm_backward)(struct stream *s, void *dx, float *dw, float *db, co
 {
     struct norm l = {dy, x, w, mean, rstd, rows, C};
     norm_weights(s, &l, dw, db);
+    if (!dx)
+        return;
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *C))
     for (int64_t r = 0; r < rows; r++) {
         float sums[2];

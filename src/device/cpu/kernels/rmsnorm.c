@@ -43,6 +43,8 @@ void FN(rmsnorm_backward)(struct stream *s, void *dx, float *dw, const void *dy,
 {
     struct norm l = {dy, x, w, NULL, rstd, rows, C};
     norm_weights(s, &l, dw, NULL);
+    if (!dx)
+        return;
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *C))
     for (int64_t r = 0; r < rows; r++) {
         float sums[2];
