@@ -244,9 +244,13 @@ void power_sgd_settle(struct power_sgd *w)
     w->k->scale(w->s->stream, w->error, 1.0f / (float)w->s->comm->size, w->size.error);
 }
 
-void power_sgd_loaded(struct power_sgd *w)
+void power_sgd_loaded(struct power_sgd *w, int64_t n_saved)
 {
     double sum = 0;
+    int size = w->s->comm->size;
+    /* every rank has the mean; what all of them owe together stays what it was */
+    if (w->error && n_saved > 0 && n_saved != size)
+        w->k->scale(w->s->stream, w->error, (float)n_saved / (float)size, w->size.error);
     w->k->sum_f64(w->s->stream, &sum, w->q, w->size.q);
     w->has_q = sum != 0;
 }

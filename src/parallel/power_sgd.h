@@ -48,8 +48,9 @@ void power_sgd_sum(struct power_sgd *w, int64_t step);
  * and what counts.  Collective on the shard's comm. */
 void power_sgd_settle(struct power_sgd *w);
 
-/* The Qs were read from a checkpoint: go on from them, unless they had not begun.  Local. */
-void power_sgd_loaded(struct power_sgd *w);
+/* Errors and Qs were read from a checkpoint of n_saved ranks: go on from them, unless they had not
+ * begun.  Local. */
+void power_sgd_loaded(struct power_sgd *w, int64_t n_saved);
 
 /* The ranks' errors together as of the last settle, laid out as gradients; Q (r, m) of row.  They
  * may be written, on all ranks alike.  NULL: there is none.  Local. */

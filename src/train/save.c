@@ -182,7 +182,7 @@ static int load_arrays(struct engine *e, const struct ckpt *k, bool weights_only
     for (int i = 0; i < e->shard->conf.n_states && !weights_only; i++)
         shard_share(e->shard, SHARD_STATE + i);
     if (e->shard->power_sgd)
-        power_sgd_loaded(e->shard->power_sgd);
+        power_sgd_loaded(e->shard->power_sgd, r->resume.world);
     return ERR_OK;
 }
 

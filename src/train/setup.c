@@ -205,6 +205,32 @@ static int check_local(const struct run *r)
          r->strategy.policy->name);
 }
 
+/* What a communication hook kept must fit where it is still wanted: left out, what it owes to the
+ * gradients would be lost without a word. */
+static int match_hook(const struct run *r, const struct ckpt_array *arrays, int n)
+{
+    static const char key[] = "comm_state_option.matrix_approximation_rank";
+    const struct power_sgd_conf *hook = &r->shard.power_sgd;
+    char has[128], wants[128];
+    for (int i = 0; i < ckpt_n_arrays(r->from) && hook->on; i++) {
+        const struct ckpt_array *x = ckpt_array_at(r->from, i), *fits = NULL;
+        bool wanted = (hook->use_error_feedback && strcmp(x->group, "power_sgd/error") == 0) ||
+                      (hook->warm_start && strcmp(x->group, "power_sgd/q") == 0);
+        for (int e = 0; e < n && wanted; e++)
+            if (strcmp(arrays[e].group, x->group) == 0 && strcmp(arrays[e].name, x->name) == 0)
+                fits = &arrays[e];
+        if (!wanted || (fits && shape_equal(&fits->shape, &x->shape)))
+            continue;
+        return job_error(
+            r->conf.job, "strategy", NULL, key,
+            "is not what %s was saved under: its %s/%s is %s, this run's %s; go on with that, "
+            "or begin with its weights by model.init_from",
+            ckpt_dir(r->from), x->group, x->name, shape_print(&x->shape, has, sizeof has),
+            fits ? shape_print(&fits->shape, wants, sizeof wants) : "is not compressed");
+    }
+    return ERR_OK;
+}
+
 /* The checkpoint must be of this very model, and hold what this optimizer needs. */
 static int match_checkpoint(struct run *r)
 {
@@ -223,10 +249,10 @@ static int match_checkpoint(struct run *r)
     for (int i = 0; i < n; i += n_group) {
         for (n_group = 1; i + n_group < n && place[i + n_group].array == place[i].array;)
             n_group++;
-        bool there = ckpt_array_find(r->from, arrays[i].group, arrays[i].name) >= 0;
-        if (there || !run_array_optional(&place[i]))
+        if (!run_array_optional(&place[i]))
             TRY(ckpt_match(r->from, arrays[i].group, arrays + i, n_group));
     }
+    TRY(match_hook(r, arrays, n));
     if (r->purpose == RUN_TRAIN && r->resume.index > r->batching.n_samples)
         FAIL(ERR_DATA,
              "%s stopped at sample %lld of its epoch, but %s has only %lld: is it the "

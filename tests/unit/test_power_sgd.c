@@ -126,6 +126,52 @@ static void test_resume(struct comm *c, const char *folder)
 
 static void test_compressed(struct comm *c, const char *folder)
 {
+/* Of the whole model, the same on all ranks after a settle. */
+static double largest_error(const struct train_run *t, double scale, const struct train_run *other)
+{
+    double worst = 0;
+    for (int r = 0; r < t->run.plan->n_rows; r++) {
+        struct shard_part e = shard_held_part(t->engine->shard, SHARD_HOOK_ERROR, r), o = {0};
+        if (other)
+            o = shard_held_part(other->engine->shard, SHARD_HOOK_ERROR, r);
+        for (int64_t i = 0; i < e.end; i++)
+            worst = fmax(worst, fabs(e.values[i] - (other ? scale * o.values[i] : 0)));
+    }
+    return worst;
+}
+
+static void test_other_world(struct comm *c, const char *folder)
+{
+    struct train_run saved, rest;
+    TEST ("on fewer ranks each owes more: together what they owed") {
+        struct arena *a = arena_create();
+        struct comm *two = comm_split(c, c->rank < 2, c->rank);
+        const char *dir;
+        struct ckpt *k;
+        open_run(&saved, c, folder, few, NULL);
+        for (int i = 0; i < 4; i++)
+            train_step(&saved);
+        engine_settle(saved.engine);
+        train_must(train_save(&saved, CKPT_FULL));
+        c->ops->barrier(c);
+        train_must(ckpt_find(folder, a, &dir));
+        if (c->rank < 2) {
+            train_must(ckpt_open(dir, &k));
+            open_run(&rest, two, folder, few, k);
+            double most = largest_error(&rest, 0, NULL);
+            CHECK(most > 0 && largest_error(&rest, 1.5, &saved) < 1e-6 * most);
+            CHECK(train_hash_held(&rest, SHARD_HOOK_Q) == train_hash_held(&saved, SHARD_HOOK_Q));
+            double first = train_step(&rest).loss;
+            CHECK(first > 0 && train_step(&rest).loss > 0 &&
+                  train_same_on_all(&rest, SHARD_MASTER));
+            train_close(&rest);
+        }
+        train_close(&saved);
+        comm_close(&two);
+        arena_destroy(&a);
+    }
+}
+
     TEST ("comm_hook = bf16 and fp16 are reduce_dtype, and round")
         for (int half = 0; half < 2; half++) {
             static const char *const keys[][2] = {{"comm_hook = bf16\n", "reduce_dtype = bf16\n"},
@@ -142,15 +188,46 @@ static void test_compressed(struct comm *c, const char *folder)
         }
 }
 
-static void refused(struct comm *c, const char *keys, const char *want)
+/* dir: the checkpoint to go on from, NULL: none. */
+static void refused_from(struct comm *c, const char *dir, const char *keys, const char *want)
 {
     char ini[2048];
     snprintf(ini, sizeof ini, job_text, "x", keys);
-    train_refused(c, ini, want);
+    train_refused_from(c, dir, ini, want);
 }
 
 int main(void)
 {
+static void refused(struct comm *c, const char *keys, const char *want)
+{
+    refused_from(c, NULL, keys, want);
+}
+
+static void test_other_settings(struct comm *c, const char *folder)
+{
+    TEST ("a resume with other settings says which, or leaves out what it is told to") {
+        struct arena *a = arena_create();
+        struct train_run t;
+        const char *dir;
+        struct ckpt *k;
+        train_must(ckpt_find(folder, a, &dir));
+        refused_from(c, dir, "comm_hook = power_sgd\n" OPTION "matrix_approximation_rank = 1\n",
+                     "matrix_approximation_rank = 1: is not what");
+        refused_from(c, dir,
+                     "comm_hook = power_sgd\n" OPTION "matrix_approximation_rank = 2\n" OPTION
+                     "min_compression_rate = 1000\n",
+                     "is not compressed");
+        train_must(ckpt_open(dir, &k));
+        open_run(&t, c, folder,
+                 "comm_hook = power_sgd\n" OPTION "warm_start = false\n" OPTION
+                 "use_error_feedback = false\n" OPTION "start_powersgd_iter = 0\n",
+                 k);
+        CHECK(train_step(&t).loss > 0);
+        train_close(&t);
+        arena_destroy(&a);
+    }
+}
+
     struct comm *c;
     char folder[256];
     train_must(comm_open_world(&c));
@@ -161,6 +238,9 @@ int main(void)
     test_resume(c, folder);
     test_compressed(c, folder);
     TEST ("what does not go with it is refused") {
+    test_other_settings(c, folder);
+    if (c->size == 3)
+        test_other_world(c, folder);
         refused(c, FEW "distributed_type = FSDP\n", "comm_hook = power_sgd: goes with DDP");
         refused(c, FEW "local_sgd_steps = 2\n", "comm_hook = power_sgd: goes with DDP");
         refused(c, "comm_hook = bf16\nreduce_dtype = fp16\n", "say different things");

@@ -178,14 +178,24 @@ static inline bool train_same_on_all(const struct train_run *t, int array)
     return most[0] == -most[1];
 }
 
-/* The job is refused, as its keys are, in words that have want in them. */
-static inline void train_refused(struct comm *c, const char *ini, const char *want)
+/* The job that would go on from the checkpoint dir (NULL: none) is refused, as its keys are, in
+ * words that have want in them. */
+static inline void train_refused_from(struct comm *c, const char *dir, const char *ini,
+                                      const char *want)
 {
     struct arena *a = arena_create();
     struct run run;
-    int rc = train_setup(c, ini, NULL, a, &run);
+    struct ckpt *k = NULL;
+    if (dir)
+        train_must(ckpt_open(dir, &k));
+    int rc = train_setup(c, ini, k, a, &run);
     check_that(rc == ERR_USAGE && strstr(err_text(), want), __FILE__, __LINE__,
                "status %d, \"%s\", not \"%s\"", rc, err_text(), want);
     run_clear(&run);
     arena_destroy(&a);
+}
+
+static inline void train_refused(struct comm *c, const char *ini, const char *want)
+{
+    train_refused_from(c, NULL, ini, want);
 }
