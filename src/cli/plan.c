@@ -34,7 +34,7 @@ static int largest_rank(const struct plan *p)
 
 static const char *const columns[] = {"weights", "master",     "gradients", "moments",
                                       "extra",   "activation", "snapshots", "host",
-                                      "node",    "disk",       "sent/step"};
+                                      "node",    "disk",       "sent/step", "link/step"};
 
 static void print_head(struct text *t)
 {
@@ -83,8 +83,8 @@ static void print_row(const struct run *r, const struct policy *policy,
     int rank = largest_rank(p), here = (int)(node < group ? node : group);
     run_share_node(r, here, here, &conf);
     shard_measure(p, r->model, &conf, rank, &s);
-    shard_count_traffic(p, r->model, &conf, r->batching.accumulation, r->strategy.n_ranks / group,
-                        &x);
+    const struct shard_world w = {r->batching.accumulation, r->strategy.n_ranks / group, node};
+    shard_count_traffic(p, r->model, &conf, &w, &x);
     double activations = (double)(m->tape_bytes + m->frame_bytes + m->scratch_bytes);
     double snapshots = snapshot_bytes(r, &conf, p, rank);
     double host = (double)shard_bytes(p, r->model, &conf, rank) + activations + snapshots;
@@ -100,6 +100,7 @@ static void print_row(const struct run *r, const struct policy *policy,
     column(t, host * (double)node + (double)s.node * (double)(node / here));
     column(t, (double)s.disk);
     column(t, x.sent);
+    column(t, x.left);
     text_printf(t, "\n");
     arena_destroy(&a);
 }
@@ -155,7 +156,8 @@ const struct command plan_command = {
         "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
         "is room; checkpoint.async = false needs none.\n"
         "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
-        "they have once.  sent/step: bytes that a rank sends in an optimizer step.\n"
+        "they have once.  sent/step: bytes that a rank sends in an optimizer step; link/step:\n"
+        "that leave a node in it, where neighbouring ranks share one.\n"
         "* is the job's own strategy.  Needs no mpirun.\n",
     .run = plan,
 };

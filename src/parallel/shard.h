@@ -100,11 +100,19 @@ size_t shard_bytes(const struct plan *plan, const struct model *m, const struct 
  * bytes over P ranks sends n (P - 1) / P. */
 struct shard_traffic {
     double gathered, summed, sent;
+    double left; /* and what leaves a node, whose ranks are neighbours, on average over the nodes */
 };
 
-/* Local, pure.  n_replicas: groups that hold the same parts. */
+/* Where and how often the sums of a step are made. */
+struct shard_world {
+    int64_t accumulation; /* micro-steps */
+    int64_t n_replicas;   /* groups that hold the same parts */
+    int64_t node_ranks;   /* of all groups, on a node */
+};
+
+/* Local, pure. */
 void shard_count_traffic(const struct plan *plan, const struct model *m,
-                         const struct shard_conf *conf, int64_t accumulation, int64_t n_replicas,
+                         const struct shard_conf *conf, const struct shard_world *world,
                          struct shard_traffic *out);
 
 /* First values by the rows' rules, keyed by seed, tensor name and global index: each rank fills

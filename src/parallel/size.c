@@ -94,40 +94,73 @@ size_t shard_bytes(const struct plan *p, const struct model *m, const struct sha
            z.hook;
 }
 
-void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,
-                         int64_t accumulation, int64_t n_replicas, struct shard_traffic *out)
+/* Bytes of the arrays that a step gathers and sums over the ranks of a group, and over the replicas
+ * of all parts. */
+struct step_bytes {
+    double gathered, summed, replicas_gathered, replicas_summed;
+};
+
+/* A step of LocalSGD sums and gathers the weights, every so many steps. */
+static void count_average(const struct plan *p, const struct shard_conf *conf, struct step_bytes *b)
+{
+    double every = conf->average_every > 0 ? (double)conf->average_every : 1;
+    b->replicas_summed = b->replicas_gathered = (double)p->n_train * sizeof(float) / every;
+}
+
+static void count_step(const struct plan *p, const struct model *m, const struct shard_conf *conf,
+                       const struct shard_world *w, struct step_bytes *b)
 {
     const struct policy *row = p->policy;
     double n = (double)p->n_train, elem = (double)dtype_bytes(conf->compute);
-    double share = (double)(p->size - 1) / p->size, micro = (double)accumulation;
-    double across = (double)(n_replicas - 1) / (double)n_replicas;
-    if (row->averages) { /* a sum and a gather of the weights every so many steps */
-        *out = (struct shard_traffic){.summed = n * sizeof(float) * across};
-        out->summed /= conf->average_every > 0 ? (double)conf->average_every : 1;
-        out->gathered = out->summed;
-        out->sent = out->gathered + out->summed;
-        return;
-    }
+    double micro = (double)w->accumulation, sum_elem = (double)dtype_bytes(conf->reduce);
+    double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
     if (conf->power_sgd.on) {
         struct power_sgd_sizes h;
         power_sgd_measure(p, m, conf, &h);
         n = (double)(h.q + h.p); /* once it has begun */
     }
-    double sums = row->shard_grads || conf->sync_each_batch ? micro : 1;
-    double sum_elem = (double)dtype_bytes(conf->reduce);
-    *out = (struct shard_traffic){.summed = sums * n * sum_elem * share};
+    b->summed = sums * n * sum_elem;
     /* an own part's all-reduce among the replicas: a sum and a gather */
-    out->summed += sums * n / p->size * (sum_elem + sizeof(float)) * across;
-    if (row->shard_params) {
-        for (int u = 0; u < p->n_units; u++) {
-            const struct plan_unit *x = &p->unit[u];
-            double times = x->persists ? !x->frozen : x->keep ? micro : 2 * micro;
-            out->gathered += times * (double)x->n_elem * elem * share;
-        }
-    } else if (row->shard_optim) {
-        out->gathered = n * elem * share;
-    } else {
-        out->gathered = n * sizeof(float) * share; /* the summed gradient */
+    b->replicas_summed = sums * n * sum_elem;
+    b->replicas_gathered = sums * n * sizeof(float);
+    if (!row->shard_params) {
+        b->gathered = n * (row->shard_optim ? elem : sizeof(float)); /* else the summed gradient */
+        return;
     }
+    for (int u = 0; u < p->n_units; u++) {
+        const struct plan_unit *x = &p->unit[u];
+        bool once = x->keep || x->module->still;
+        double times = x->persists ? !x->frozen : once ? micro : 2 * micro;
+        b->gathered += times * (double)x->n_elem * elem;
+    }
+}
+
+static double others(double n)
+{
+    return n > 1 ? (n - 1) / n : 0;
+}
+
+void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,
+                         const struct shard_world *w, struct shard_traffic *out)
+{
+    struct step_bytes b = {0};
+    double P = p->size, R = (double)w->n_replicas, here = (double)w->node_ranks;
+    if (p->policy->averages)
+        count_average(p, conf, &b);
+    else
+        count_step(p, m, conf, w, &b);
+    *out = (struct shard_traffic){
+        .gathered = b.gathered * others(P) + b.replicas_gathered / P * others(R),
+        .summed = b.summed * others(P) + b.replicas_summed / P * others(R)};
     out->sent = out->gathered + out->summed;
+    /* A tree of neighbours crosses between nodes once; so do gathers through node memory, but a
+     * ring of messages takes every part through every node. */
+    double nodes = P > here ? P / here : 1, sets = P > here ? here : P;
+    double replica_nodes = P > here ? R : R * P / here;
+    bool by_node = conf->node_memory && !conf->power_sgd.on;
+    if (nodes > 1)
+        out->left += b.summed * others(nodes) + b.gathered * others(by_node ? nodes : P);
+    if (replica_nodes > 1)
+        out->left += sets / P *
+                     (b.replicas_summed * others(replica_nodes) + b.replicas_gathered * others(R));
 }

@@ -169,7 +169,7 @@ static void test_saving(struct comm *c)
             bool whole = !p->policy->shard_optim;
             int64_t n = whole ? p->n_train : plan_own_train(p, c->rank), n_arrays;
             shard_measure(p, t.run.model, &t.run.shard, c->rank, &z);
-            shard_count_traffic(p, t.run.model, &t.run.shard, 1, 1, &x);
+            shard_count_traffic(p, t.run.model, &t.run.shard, &(struct shard_world){1, 1, 1}, &x);
             CHECK(p->n_train < p->n_elem / 2 && p->n_train >= p->n_train_params);
             CHECK(z.state == (size_t)n * 8);
             CHECK(z.grad == (size_t)(p->policy->shard_grads ? n : p->n_train) * 4);
@@ -213,8 +213,9 @@ static void test_ignored(struct comm *c)
         CHECK(is_whole(p, t, "h.1.attn.c_proj.weight") && is_whole(p, t, "wpe.weight"));
         CHECK(!is_whole(p, t, "h.1.mlp.c_fc.weight") && !is_whole(p, t, "wte.weight"));
         CHECK(!is_whole(all.run.plan, t, "wpe.weight"));
-        shard_count_traffic(all.run.plan, all.run.model, &all.run.shard, 1, 1, &x);
-        shard_count_traffic(p, some.run.model, &some.run.shard, 1, 1, &y);
+        shard_count_traffic(all.run.plan, all.run.model, &all.run.shard,
+                            &(struct shard_world){1, 1, 1}, &x);
+        shard_count_traffic(p, some.run.model, &some.run.shard, &(struct shard_world){1, 1, 1}, &y);
         CHECK(y.summed == x.summed && (c->size == 1 || y.gathered < 0.9 * x.gathered));
         train_step(&some);
         CHECK(some.engine->shard->weight[tensor_find(t, "wpe.weight")] != NULL);
@@ -247,7 +248,8 @@ static void test_tied(struct comm *c)
                 n_times += arrays[k].alias && strcmp(arrays[k].alias, "lm_head.weight") == 0;
             CHECK(n_times == 1 && n == table->n_rows);
             struct shard_traffic x;
-            shard_count_traffic(t.run.plan, t.run.model, &t.run.shard, 1, 1, &x);
+            shard_count_traffic(t.run.plan, t.run.model, &t.run.shard,
+                                &(struct shard_world){1, 1, 1}, &x);
             CHECK_NEAR(x.summed, (double)t.run.plan->n_elem * 4 * (c->size - 1) / c->size, 1e-6);
             CHECK(t.run.plan->n_params == tensor_table_elems(table));
             train_close(&t);

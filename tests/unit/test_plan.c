@@ -1,7 +1,7 @@
 /* Properties of plans for many world sizes, without MPI; every option table of the program.
  * RUN: -n 1 */
 #include "check.h"
-#include "parallel/plan.h"
+#include "parallel/shard.h"
 #include "train/conf.h"
 
 static struct model *gpt(struct arena *a, int64_t n_layer, int64_t C)
@@ -115,11 +115,53 @@ static void test_measure(struct arena *a)
     device_close(&dev);
 }
 
+/* What a step of n bytes an array sends on a link between two nodes of two ranks. */
+static void test_link(struct arena *a)
+{
+    static const struct {
+        const char *policy;
+        int group;
+        bool node_memory;
+        double gathered, summed; /* times the bytes of the model */
+    } cases[] = {
+        {"MULTI_CPU", 4, true, .5, .5},      /* half of the sum comes, half of it goes */
+        {"MULTI_CPU", 4, false, .75, .5},    /* all but one part pass by in a ring */
+        {"SHARD_GRAD_OP", 4, true, .5, .5},  /* once a step */
+        {"HYBRID_SHARD", 2, true, .5, .5},   /* parts between replicas */
+        {"HYBRID_SHARD", 1, false, .75, .5}, /* each rank a replica: a ring of four */
+    };
+    struct model *m = gpt(a, 3, 64);
+    const struct shard_world two = {1, 1, 2};
+    TEST ("bytes on the link between two nodes: a tree once, a ring by every node") {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct shard_traffic x;
+            const struct shard_conf conf = {.node_memory = cases[i].node_memory};
+            const struct shard_world w = {1, 4 / cases[i].group, 2};
+            struct plan *p = plan_make(m, policy_find(cases[i].policy), &blocks, cases[i].group, a);
+            shard_count_traffic(p, m, &conf, &w, &x);
+            double want = (cases[i].gathered + cases[i].summed) * 4 * (double)p->n_elem;
+            CHECK_NEAR(x.left, want, 1e-6 * want);
+        }
+    }
+    TEST ("on one node nothing leaves it, and on as many nodes as ranks all that is sent") {
+        struct plan *p = plan_make(m, policy_find("FULL_SHARD"), &blocks, 2, a);
+        struct shard_traffic x;
+        const struct shard_conf conf = {.node_memory = false};
+        shard_count_traffic(p, m, &conf, &two, &x);
+        CHECK(x.left == 0 && x.sent > 0);
+        shard_count_traffic(p, m, &conf, &(struct shard_world){1, 1, 1}, &x);
+        CHECK_NEAR(x.left, x.sent, 1e-6 * x.sent);
+        shard_count_traffic(p, m, &conf, &(struct shard_world){3, 4, 1}, &x);
+        CHECK_NEAR(x.left, x.sent, 1e-6 * x.sent);
+    }
+}
+
 int main(void)
 {
     struct arena *a = arena_create();
     test_sizes(a);
     test_measure(a);
+    test_link(a);
     TEST ("every option table of the program is sound") {
         CHECK(job_check_kinds(run_kinds(a), a) == ERR_OK);
         CHECK_STR(err_text(), "");

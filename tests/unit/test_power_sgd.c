@@ -83,8 +83,10 @@ static void test_feedback(struct comm *c, const char *folder)
         for (int i = 2; i < N_STEPS - 1; i++)
             train_step(&b);
         CHECK(train_step(&b).loss < 0.97 * first);
-        shard_count_traffic(a.run.plan, a.run.model, &a.run.shard, 1, 1, &x);
-        shard_count_traffic(b.run.plan, b.run.model, &b.run.shard, 1, 1, &y);
+        shard_count_traffic(a.run.plan, a.run.model, &a.run.shard, &(struct shard_world){1, 1, 1},
+                            &x);
+        shard_count_traffic(b.run.plan, b.run.model, &b.run.shard, &(struct shard_world){1, 1, 1},
+                            &y);
         CHECK(y.sent < 0.4 * x.sent);
         train_close(&a);
         train_close(&b);
@@ -124,8 +126,6 @@ static void test_resume(struct comm *c, const char *folder)
     }
 }
 
-static void test_compressed(struct comm *c, const char *folder)
-{
 /* Of the whole model, the same on all ranks after a settle. */
 static double largest_error(const struct train_run *t, double scale, const struct train_run *other)
 {
@@ -172,6 +172,8 @@ static void test_other_world(struct comm *c, const char *folder)
     }
 }
 
+static void test_compressed(struct comm *c, const char *folder)
+{
     TEST ("comm_hook = bf16 and fp16 are reduce_dtype, and round")
         for (int half = 0; half < 2; half++) {
             static const char *const keys[][2] = {{"comm_hook = bf16\n", "reduce_dtype = bf16\n"},
@@ -196,8 +198,6 @@ static void refused_from(struct comm *c, const char *dir, const char *keys, cons
     train_refused_from(c, dir, ini, want);
 }
 
-int main(void)
-{
 static void refused(struct comm *c, const char *keys, const char *want)
 {
     refused_from(c, NULL, keys, want);
@@ -228,6 +228,8 @@ static void test_other_settings(struct comm *c, const char *folder)
     }
 }
 
+int main(void)
+{
     struct comm *c;
     char folder[256];
     train_must(comm_open_world(&c));
@@ -236,11 +238,11 @@ static void test_other_settings(struct comm *c, const char *folder)
     test_full_rank(c, folder);
     test_feedback(c, folder);
     test_resume(c, folder);
-    test_compressed(c, folder);
-    TEST ("what does not go with it is refused") {
     test_other_settings(c, folder);
     if (c->size == 3)
         test_other_world(c, folder);
+    test_compressed(c, folder);
+    TEST ("what does not go with it is refused") {
         refused(c, FEW "distributed_type = FSDP\n", "comm_hook = power_sgd: goes with DDP");
         refused(c, FEW "local_sgd_steps = 2\n", "comm_hook = power_sgd: goes with DDP");
         refused(c, "comm_hook = bf16\nreduce_dtype = fp16\n", "say different things");
