@@ -13,6 +13,8 @@ static const struct opt model_opts[] = {
     STR(model_common_conf, eval_data, NULL, "name of the [data.NAME] to evaluate on, all of it"),
     STR(model_common_conf, optimizer, NULL, "name of the [optimizer.NAME] to use"),
     STR(model_common_conf, scheduler, NULL, "name of the [scheduler.NAME] to use"),
+    BOOL(model_common_conf, trainable, "true",
+         "only true: it is the job's one model; [group.NAME] freezes tensors"),
     I64(model_common_conf, lora_rank, "0", 0, 65536,
         "LoRA: width of the adapters, which alone are trained; 0: none"),
     F64_AUTO(model_common_conf, lora_alpha, "auto", 0, 1e6,
@@ -144,6 +146,10 @@ static int read_model(struct run_conf *c, struct arena *a)
              names[n > 1 ? 1 : 0]);
     c->model_name = n == 1 ? names[0] : NULL;
     TRY(job_read(c->job, "model", c->model_name, model_opts, &c->model));
+    if (!c->model.trainable)
+        return job_error(c->job, "model", c->model_name, "trainable",
+                         "a job trains one model so far, and this is it; [group.NAME] with frozen "
+                         "= true freezes some of its tensors");
     c->family = model_list[c->model.type];
     REQUIRE(text_same(c->family->name, model_words[c->model.type]));
     c->family_conf = arena_alloc(a, c->family->conf_bytes);

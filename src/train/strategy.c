@@ -188,6 +188,10 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
     else if (c->strategy.no_sync && !policy_find(s->policy->name)->shard_grads)
         text_printf(out, "note: [strategy] no_sync has no effect: %s sums once a step anyway\n",
                     s->policy->name);
+    if (c->strategy.reduce_dtype != SUM_FP32 && (s->n_ranks == 1 || s->policy->averages))
+        text_printf(out, "note: [strategy] reduce_dtype has no effect: %s\n",
+                    s->n_ranks == 1 ? "one rank sums nothing over ranks"
+                                    : "LocalSGD sums weights, in fp32, and no gradients");
     if (c->strategy.local_sgd_steps > 0 && s->n_ranks == 1)
         text_printf(out, "note: [strategy] local_sgd_steps has no effect on one rank\n");
     if (c->strategy.comm_hook != HOOK_NO && s->n_ranks == 1)

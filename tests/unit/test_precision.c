@@ -8,7 +8,8 @@ static const char head[] =
     "[job]\nmax_steps = 2\noutput_dir = none\n[model]\nn_layer = 5\nn_head = 1\nn_embd = 8\n"
     "block_size = 8\n[data]\npath = jobs/data/pride_and_prejudice.txt\n";
 
-static int set_up(struct arena *a, const char *keys, struct run *r)
+/* plan_ranks: as many as are planned for; 0: one runs. */
+static int set_up_on(struct arena *a, const char *keys, int plan_ranks, struct run *r)
 {
     struct job *j;
     struct comm *c = comm_self();
@@ -18,9 +19,14 @@ static int set_up(struct arena *a, const char *keys, struct run *r)
     train_must(job_parse("t.ini", ini, strlen(ini), 0, NULL, kinds, a, &j));
     int rc = job_check(j, kinds);
     if (rc == ERR_OK)
-        rc = run_setup(j, c, RUN_TRAIN, 0, NULL, a, r);
+        rc = run_setup(j, c, RUN_TRAIN, plan_ranks, NULL, a, r);
     comm_close(&c);
     return rc;
+}
+
+static int set_up(struct arena *a, const char *keys, struct run *r)
+{
+    return set_up_on(a, keys, 0, r);
 }
 
 #define ZERO "[strategy]\nplugin = z\n%s[plugin.z]\ntype = deepspeed\n%s"
@@ -106,6 +112,11 @@ static void test_precision(struct arena *a)
         CHECK_HAS(err_text(), "no_sync = true: does not go with t.ini:14");
         run_clear(&r);
     }
+}
+
+static void test_notes(struct arena *a)
+{
+    struct run r;
     TEST ("a key that has no effect under this precision is named in a line") {
         struct text t = {0};
         train_must(set_up(a,
@@ -117,6 +128,27 @@ static void test_precision(struct arena *a)
         CHECK_HAS(t.s, "[plugin.z] fp16.min_loss_scale has no effect");
         text_clear(&t);
         run_clear(&r);
+    }
+    TEST ("reduce_dtype says where there is nothing to sum") {
+        static const struct {
+            const char *keys;
+            int ranks;
+            const char *words;
+        } cases[] = {{"", 1, "reduce_dtype has no effect: one rank"},
+                     {"local_sgd_steps = 2\n", 2, "reduce_dtype has no effect: LocalSGD"},
+                     {"", 2, NULL}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct text t = {0};
+            const char *ini = arena_printf(a, "[strategy]\nreduce_dtype = bf16\n%s", cases[i].keys);
+            train_must(set_up_on(a, ini, cases[i].ranks, &r));
+            strategy_notes(&r.conf, &r.strategy, &t);
+            if (cases[i].words)
+                CHECK_HAS(t.s ? t.s : "", cases[i].words);
+            else
+                CHECK(!t.s || !strstr(t.s, "reduce_dtype"));
+            text_clear(&t);
+            run_clear(&r);
+        }
     }
 }
 
@@ -164,6 +196,7 @@ int main(void)
 {
     struct arena *a = arena_create();
     test_precision(a);
+    test_notes(a);
     test_recompute(a);
     arena_destroy(&a);
     return check_done();
