@@ -31,7 +31,7 @@ bool shard_keeps_node_copy(const struct plan *plan, const struct shard_conf *con
     return conf->node_memory && conf->node_copy && plan->policy->shard_optim;
 }
 
-/* What the ranks read of each other moves to node memory, some of it once for all. */
+/* What ranks read of each other moves to node memory, in whole pages, some of it once for all. */
 static void place_in_node(const struct plan *p, const struct shard_conf *conf,
                           struct shard_memory *m)
 {
@@ -40,11 +40,14 @@ static void place_in_node(const struct plan *p, const struct shard_conf *conf,
         m->node = shard_pages(m->gathered) + shard_pages(m->copy);
         m->gathered = m->copy = 0;
     }
-    m->node_own = shard_pages(m->unit_grads) + shard_pages(m->gathered);
-    if (!row->shard_grads)
-        m->node_own += shard_pages(m->grad);
-    if (row->shard_optim)
-        m->node_own += shard_pages(m->copy);
+    size_t *part[] = {&m->unit_grads, &m->gathered, row->shard_grads ? NULL : &m->grad,
+                      row->shard_optim ? &m->copy : NULL};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        if (!part[i])
+            continue;
+        *part[i] = shard_pages(*part[i]);
+        m->node_own += *part[i];
+    }
 }
 
 void shard_measure(const struct plan *p, const struct model *m, const struct shard_conf *conf,

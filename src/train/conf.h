@@ -88,7 +88,7 @@ struct model_common_conf {
     const char *data, *eval_data, *optimizer, *scheduler; /* names of sections, or NULL */
     int64_t seed;                                         /* OPT_AUTO_I64: the job's */
     bool trainable;
-    int64_t lora_rank;                                    /* 0: no adapters */
+    int64_t lora_rank; /* 0: no adapters */
     double lora_alpha, lora_dropout;
     struct opt_strs lora_targets;
     const char *init_from; /* what the first weights are read from, or NULL */
