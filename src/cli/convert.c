@@ -3,6 +3,21 @@
 
 #include "train/convert.h"
 #include <stdio.h>
+#include <string.h>
+
+/* An option that would do nothing was meant to do something. */
+static int check_options(const struct convert_conf *conf)
+{
+    bool tensors = conf->to == CONVERT_SAFETENSORS;
+    if (conf->ranks != 1 && conf->to != CONVERT_SHARDED && conf->to != CONVERT_LOCAL)
+        FAIL(ERR_USAGE, "--ranks %lld goes with --to sharded and --to local",
+             (long long)conf->ranks);
+    if (!tensors && strcmp(conf->max_shard_size, "5GB") != 0)
+        FAIL(ERR_USAGE, "--max_shard_size %s goes with --to safetensors", conf->max_shard_size);
+    if (!tensors && conf->lora == LORA_APART)
+        FAIL(ERR_USAGE, "--lora apart goes with --to safetensors");
+    return ERR_OK;
+}
 
 static int convert(struct cli *c, int argc, char **argv)
 {
@@ -10,6 +25,7 @@ static int convert(struct cli *c, int argc, char **argv)
     TRY(cli_take_options(c, &argc, argv, convert_opts, &conf));
     if (argc < 3)
         FAIL(ERR_USAGE, "what and where to: say stretto convert SRC DST");
+    TRY(check_options(&conf));
     struct source *s;
     struct text said = {0};
     TRY(cli_open_world(c));

@@ -37,6 +37,12 @@ ok $? "several files with an index where one would be too large"
 refused "nothing is overwritten" 3 "is there already" "$STRETTO" convert "$T/run" "$T/hf"
 quiet "$STRETTO" convert "$T/run" "$T/hf" --overwrite
 ok $? "unless it is asked for"
+refused "files of ranks go with checkpoints of such" 2 "--ranks 4 goes with --to sharded" \
+    "$STRETTO" convert "$T/run" "$T/none" --ranks 4
+refused "files of a size go with safetensors" 2 "--max_shard_size 40KB goes with --to safe" \
+    "$STRETTO" convert "$T/run" "$T/none" --to full --max_shard_size 40KB
+refused "adapters apart go with safetensors" 2 "--lora apart goes with --to safetensors" \
+    "$STRETTO" convert "$T/run" "$T/none" --to full --lora apart
 quiet "$STRETTO" convert "$T/hf/model.safetensors" "$T/one.safetensors" &&
     cmp -s "$T/hf/model.safetensors" "$T/one.safetensors"
 ok $? "a copy of a copy is the same file"
@@ -144,8 +150,9 @@ ok $? "weights in bfloat16 are evaluated, written with, begun with"
 # ranks share the work: the same files
 same=0
 for to in full sharded safetensors; do
-    keys="--to $to --max_shard_size 40KB"
+    keys="--to $to"
     [ $to = sharded ] && keys="$keys --ranks 4"
+    [ $to = safetensors ] && keys="$keys --max_shard_size 40KB"
     # shellcheck disable=SC2086
     quiet "$STRETTO" convert "$T/run" "$T/alone_$to" $keys &&
         quiet mpirun -n 3 "$STRETTO" convert "$T/run/latest" "$T/shared_$to" $keys &&
