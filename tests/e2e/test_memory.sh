@@ -82,8 +82,10 @@ for ranks in ${MEMORY_RANKS:-1 2 4 8}; do
         status=$?
         # shellcheck disable=SC2086
         figures="$(measured "$T/.log") $(planned $ranks $keys)"
-        echo "$figures" | awk -v ranks="$ranks" '{
-            all = ranks * $1 + $3
+        # each group of a hybrid strategy has node memory of its own
+        group=$(echo "$keys" | sed -n 's/.*dp_shard_size=\([0-9]*\).*/\1/p')
+        echo "$figures" | awk -v ranks="$ranks" -v group="${group:-$ranks}" '{
+            all = ranks * $1 + ranks / group * $3
             printf "%.0f MiB a rank, %.0f planned; %.0f MiB a node, %.0f planned (x %.3f)",
                    $1 / 1048576, $2 / 1048576, all / 1048576, $6 / 1048576, all / ($6 + 1)
             bad = $2 == 0 || $1 > 1.05 * $2 || $1 < 0.95 * $2
