@@ -144,6 +144,15 @@ static int end_output(int rc)
     return rc;
 }
 
+/* A launcher ends the job with its first rank that fails: before MPI runs, nobody else may be
+ * faster than the one who says why.  Nearly always it ends this wait too. */
+static void wait_for_speaker(const struct cli *c)
+{
+    enum { WAIT_S = 5 };
+    if (!c->world)
+        sleep(WAIT_S);
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_files();
@@ -151,6 +160,8 @@ int main(int argc, char **argv)
     int rc = end_output(dispatch(&c, argc, argv));
     if (rc != ERR_OK && speaks(&c))
         fprintf(stderr, "stretto: %s: %s\n", rc == ERR_STOPPED ? "stopped" : "error", err_text());
+    else if (rc != ERR_OK)
+        wait_for_speaker(&c);
     comm_close(&c.world);
     arena_destroy(&c.arena);
     return rc;
