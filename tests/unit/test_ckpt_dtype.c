@@ -216,10 +216,5 @@ int main(void)
     test_range(folder);
     ckpt_close(&f.k);
     arena_destroy(&a);
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }

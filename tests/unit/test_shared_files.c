@@ -111,10 +111,5 @@ int main(void)
         for (int way = 0; way < N_WAYS; way++)
             test_way(c, folder, way);
     }
-    c->ops->barrier(c);
-    if (c->rank == 0)
-        file_remove_tree(folder);
-    int rc = check_done();
-    comm_close(&c);
-    return rc;
+    return train_end(&c, folder);
 }
