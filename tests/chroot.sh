@@ -89,7 +89,9 @@ inside() {
 }
 
 prepare() {
+    # mpirun looks up the cores under /sys; what makes machines and containers mounts it as well
     mount -t proc proc "$root/proc" && mount --bind /dev "$root/dev" &&
+        mount -t sysfs -o ro sysfs "$root/sys" &&
         mount -t tmpfs -o size=1g tmpfs "$root/dev/shm" &&
         mount -t tmpfs tmpfs "$root/tmp" || return
     cp /etc/resolv.conf "$root/etc/resolv.conf" || return

@@ -73,6 +73,21 @@ static int lists_create(struct layout *l)
     return types_create(l);
 }
 
+/* HDF5 holds the headers of all datasets until it closes the file, 20 KiB each; a model of thousands
+ * of tensors is laid out in a few hundred KiB. */
+static bool cache_limit(hid_t access)
+{
+    H5AC_cache_config_t c = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};
+    if (H5Pget_mdc_config(access, &c) < 0)
+        return false;
+    c.set_initial_size = true;
+    c.initial_size = c.min_size = c.max_size = 256 << 10;
+    c.incr_mode = H5C_incr__off;
+    c.flash_incr_mode = H5C_flash_incr__off;
+    c.decr_mode = H5C_decr__off;
+    return H5Pset_mdc_config(access, &c) >= 0 && H5Pset_evict_on_close(access, true) >= 0;
+}
+
 /* libver V18: version 2 headers carry checksums, the default ones do not.  The alignment's
  * threshold is 1: small tensors start at a page of their own as well.  The stdio driver, because
  * the default one insists on a real path behind the name. */
@@ -83,7 +98,8 @@ static int file_create(struct layout *l, int fd)
     hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
     if (access >= 0 && create >= 0 && H5Pset_fapl_stdio(access) >= 0 &&
         H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
-        H5Pset_alignment(access, 1, CKPT_ALIGN) >= 0 && H5Pset_obj_track_times(create, false) >= 0)
+        H5Pset_alignment(access, 1, CKPT_ALIGN) >= 0 && cache_limit(access) &&
+        H5Pset_obj_track_times(create, false) >= 0)
         l->file = H5Fcreate(name, H5F_ACC_TRUNC, create, access);
     int rc = l->file < 0 ? h5_fail(l, "a file") : ERR_OK;
     H5Pclose(access);

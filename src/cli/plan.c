@@ -87,7 +87,8 @@ static void print_row(const struct run *r, const struct policy *policy,
     shard_count_traffic(p, r->model, &conf, &w, &x);
     double activations = (double)(m->tape_bytes + m->frame_bytes + m->scratch_bytes);
     double snapshots = snapshot_bytes(r, &conf, p, rank);
-    double host = (double)shard_bytes(p, r->model, &conf, rank) + activations + snapshots;
+    double host = (double)shard_bytes(p, r->model, &conf, rank) + activations + snapshots +
+                  PLAN_LIBRARY_BYTES;
     text_printf(t, "%c %-19s", mine ? '*' : ' ', policy->name);
     column(t, (double)s.copy);
     column(t, (double)s.master);
@@ -155,9 +156,9 @@ const struct command plan_command = {
         "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
         "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
         "is room; checkpoint.async = false needs none.\n"
-        "host: memory of the rank, all of these; node: of a node's ranks together, with what\n"
-        "they have once.  sent/step: bytes that a rank sends in an optimizer step; link/step:\n"
-        "that leave a node in it, where neighbouring ranks share one.\n"
+        "host: memory of the rank, all of these and 6 MiB that libraries keep; node: of a node's\n"
+        "ranks together, with what they have once.  sent/step: bytes that a rank sends in an\n"
+        "optimizer step; link/step: that leave a node in it, where neighbouring ranks share one.\n"
         "* is the job's own strategy.  Needs no mpirun.\n",
     .run = plan,
 };

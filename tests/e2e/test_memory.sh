@@ -84,13 +84,13 @@ for ranks in ${MEMORY_RANKS:-1 2 4 8}; do
         figures="$(measured "$T/.log") $(planned $ranks $keys)"
         # each group of a hybrid strategy has node memory of its own
         group=$(echo "$keys" | sed -n 's/.*dp_shard_size=\([0-9]*\).*/\1/p')
-        echo "$figures" | awk -v ranks="$ranks" -v group="${group:-$ranks}" '{
+        echo "$figures" | awk -v ranks="$ranks" -v group="${group:-$ranks}" -v disk="$(echo "$keys" | grep -c nvme)" '{
             all = ranks * $1 + ranks / group * $3
             printf "%.0f MiB a rank, %.0f planned; %.0f MiB a node, %.0f planned (x %.3f)",
                    $1 / 1048576, $2 / 1048576, all / 1048576, $6 / 1048576, all / ($6 + 1)
             bad = $2 == 0 || $1 > 1.05 * $2 || $1 < 0.95 * $2
             bad = bad || all > 1.05 * $6 || all < 0.95 * $6 || $3 > 1.01 * $4 || $3 < 0.99 * $4
-            exit bad }' >"$T/words"
+            exit bad || (disk && $1 > $2) }' >"$T/words"
         good=$?
         [ $status = 0 ] || sed 's/^/# /' "$T/.log"
         ok $((good + status)) "$ranks ranks, $(echo "$keys" | sed "s|$T|…|"): $(cat "$T/words")"
