@@ -48,9 +48,10 @@ rm "$T/big.bin"
 echo "# seconds, peak MB: $(cat "$T/a")"
 bytes=$(du -sb "$T/sharded/step-00000000" | cut -f1)
 measure cp -r "$T/sharded" "$T/copy" >"$T/cp"
+rm -rf "$T/copy"
 for to in full safetensors local; do
-    rm -rf "$T/copy"
     measure cp -r "$T/sharded" "$T/copy" >"$T/cp"
+    rm -rf "$T/copy" # so that both find the same memory free
     limited "$STRETTO" convert "$T/sharded" "$T/$to" --to $to >"$T/a"
     ok $? "sharded to $to within 1 GB of address space"
     awk -v n="$bytes" -v to=$to 'NR == 1 { cp = $1; next } { printf "# %s: %.0f MB/s, cp %.0f " \
