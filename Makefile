@@ -2,8 +2,8 @@
 #
 # Settings, on the command line or in config.mk:
 #   CC MPICC               compiler, MPI's wrapper (links, and compiles comm/)
-#   HDF5_ROOT INIPARSER_ROOT ZLIB_ROOT ONEDNN_ROOT CBLAS_ROOT    for module systems
-#   ONEDNN CBLAS           auto (used if there), 0, 1 (missing is an error)
+#   HDF5_ROOT INIPARSER_ROOT ZLIB_ROOT ONEDNN_ROOT CBLAS_ROOT URING_ROOT   for module systems
+#   ONEDNN CBLAS URING     auto (used if there), 0, 1 (missing is an error)
 #   OPT                    -O2 -g
 #   DEBUG=1                address and undefined sanitizers, fault injection: build/debug/stretto
 #   FAULTS=1               fault injection alone: build/faults/stretto
@@ -13,6 +13,7 @@
 MPICC ?= mpicc
 ONEDNN ?= auto
 CBLAS ?= auto
+URING ?= auto
 OPT ?= -O2 -g
 MAKEFLAGS += --no-builtin-rules
 ifeq ($(MAKELEVEL),0)
@@ -27,12 +28,14 @@ export MPICH_CC := $(CC)
 # One folder a variant, so that their objects never mix.  The default one also makes ./stretto.
 VARIANT := $(if $(filter 1,$(DEBUG) $(SANITIZE)),debug,$(if $(filter 1,$(FAULTS)),faults,release))
 VARIANT := $(VARIANT)$(if $(filter 0,$(ONEDNN)),-noonednn)$(if $(filter 0,$(CBLAS)),-nocblas)
+VARIANT := $(VARIANT)$(if $(filter 0,$(URING)),-nouring)
 BUILD := build/$(VARIANT)
 
 # What this machine has: probed once for each setting.  demo and test install what is missing.
 SETTINGS = CC='$(CC)' MPICC='$(MPICC)' ONEDNN='$(ONEDNN)' CBLAS='$(CBLAS)' \
+	URING='$(URING)' \
 	HDF5_ROOT='$(HDF5_ROOT)' INIPARSER_ROOT='$(INIPARSER_ROOT)' ZLIB_ROOT='$(ZLIB_ROOT)' \
-	ONEDNN_ROOT='$(ONEDNN_ROOT)' CBLAS_ROOT='$(CBLAS_ROOT)'
+	ONEDNN_ROOT='$(ONEDNN_ROOT)' CBLAS_ROOT='$(CBLAS_ROOT)' URING_ROOT='$(URING_ROOT)'
 GOALS := $(or $(MAKECMDGOALS),all)
 BUILDING := $(filter-out clean lint format help deps,$(GOALS))
 ifneq ($(BUILDING),)
@@ -76,9 +79,10 @@ CC_data := $(HDF5_CC)
 FLAGS_ckpt := $(HDF5_CFLAGS)
 FLAGS_data := $(HDF5_CFLAGS) $(ZLIB_CFLAGS)
 FLAGS_job := $(INIPARSER_CFLAGS)
+FLAGS_parallel := $(URING_CFLAGS) $(if $(filter 1,$(HAVE_URING)),-DHAVE_URING)
 FLAGS_device := -fopenmp $(ONEDNN_CFLAGS) $(CBLAS_CFLAGS) \
 	$(if $(filter 1,$(HAVE_ONEDNN)),-DHAVE_ONEDNN) $(if $(filter 1,$(HAVE_CBLAS)),-DHAVE_CBLAS)
-LIBS := $(HDF5_LIBS) $(INIPARSER_LIBS) $(ZLIB_LIBS) $(ONEDNN_LIBS) $(CBLAS_LIBS) -fopenmp -lm
+LIBS := $(HDF5_LIBS) $(INIPARSER_LIBS) $(ZLIB_LIBS) $(ONEDNN_LIBS) $(CBLAS_LIBS) $(URING_LIBS) -fopenmp -lm
 
 # Kernels are compiled once for every instruction set and compute dtype, what is in once/ for every
 # instruction set, and chosen when the program runs.
@@ -98,7 +102,7 @@ PARTS := $(filter-out $(BUILD)/main.o,$(OBJECTS))
 TESTS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 
 # Files whose content is a setting: written when it changes, so that make builds what depends on it.
-FLAGS_NOW := $(CC) $(MPICC) $(CFLAGS_ALL) $(FLAGS_device) $(KERNEL_FLAGS) $(LIBS) $(LDFLAGS)
+FLAGS_NOW := $(CC) $(MPICC) $(CFLAGS_ALL) $(FLAGS_device) $(FLAGS_parallel) $(KERNEL_FLAGS) $(LIBS) $(LDFLAGS)
 stamp = $(if $(BUILDING),$(shell mkdir -p $(dir $1); \
 	printf '%s\n' '$2' | cmp -s - $1 || printf '%s\n' '$2' >$1))
 $(call stamp,$(BUILD)/flags,$(FLAGS_NOW))
@@ -108,7 +112,8 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests faults demo bench fuzz test test-long check-san lint format info deps clean help
+.PHONY: all tests faults demo bench bench-offload fuzz test test-long check-san lint format info \
+	deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
@@ -170,7 +175,7 @@ bench: all $(BENCH)
 		threads=$(THREADS) steps=$(STEPS) isa=$(ISA) torch_venv=$(TORCH_VENV) \
 		llmc=$(LLMC) nanogpt=$(NANOGPT)
 
-BENCH_SOURCES := $(filter-out %/gemm_peak.c,$(wildcard tests/bench/*.c))
+BENCH_SOURCES := $(filter-out %/gemm_peak.c %/offload.c,$(wildcard tests/bench/*.c))
 BENCH_PARTS := $(filter $(BUILD)/base/%.o,$(PARTS))
 BENCH_CC = $(CC) $(CFLAGS_ALL) $(FLAGS_device) $(LDFLAGS) -o $@ $(filter %.c,$^) $(BENCH_PARTS)
 $(BUILD)/bench/bench: $(BENCH_SOURCES) tests/bench/bench.h $(BENCH_PARTS) $(BUILD)/parts
@@ -181,6 +186,14 @@ $(BUILD)/bench/gemm_peak: tests/bench/gemm_peak.c $(BENCH_PARTS) $(BUILD)/parts
 	@mkdir -p $(@D)
 	$(call say,BENCH,$@)
 	$(Q)$(BENCH_CC) $(ONEDNN_LIBS) -fopenmp -lm
+
+# Arrays on disk by each way to read and write them, in FOLDER.
+bench-offload: $(BUILD)/bench/offload
+	$(BUILD)/bench/offload $(or $(FOLDER),build)
+$(BUILD)/bench/offload: tests/bench/offload.c $(PARTS) $(BUILD)/parts
+	@mkdir -p $(@D)
+	$(call say,BENCH,$@)
+	$(Q)$(MPICC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $< $(PARTS) $(LIBS)
 
 # Fuzz the readers of foreign files with clang's libFuzzer, FUZZ_S seconds each.
 FUZZ := build/fuzz
@@ -223,14 +236,14 @@ info:
 	@echo "compiler  $(CC), MPI by $(MPICC): $(if $(filter 1,$(HAVE_MPI)),found,MISSING)"
 	$(foreach lib,HDF5 INIPARSER ZLIB,@printf '%-10s%s\n' $(lib) \
 		'$(if $(filter 1,$(HAVE_$(lib))),$($(lib)_CFLAGS) $($(lib)_LIBS),MISSING)'$(newline))
-	$(foreach lib,ONEDNN CBLAS,@printf '%-10s%s\n' $(lib) \
+	$(foreach lib,ONEDNN CBLAS URING,@printf '%-10s%s\n' $(lib) \
 		'$(if $(filter 1,$(HAVE_$(lib))),$($(lib)_CFLAGS) $($(lib)_LIBS),not used)'$(newline))
 	@echo "variant   $(BUILD)"
 	@echo "flags     $(CFLAGS_ALL)"
 
 help:
 	@sed -n '1,/^-include/{/^#/s/^# \{0,1\}//p}' Makefile
-	@echo 'targets: all tests demo bench fuzz test test-long check-san lint format info deps clean'
+	@echo 'targets: all tests demo bench bench-offload fuzz test test-long check-san lint format info deps clean'
 
 clean:
 	rm -rf build stretto stretto.tmp

@@ -18,6 +18,7 @@ iniparser|libiniparser-dev|iniparser-devel|iniparser, INIPARSER_ROOT=FOLDER
 zlib|zlib1g-dev|zlib-devel|zlib, ZLIB_ROOT=$EBROOTZLIB
 onednn|libdnnl-dev|onednn-devel|oneDNN (optional), ONEDNN_ROOT=FOLDER
 cblas|libopenblas-dev|openblas-devel|openblas (optional), CBLAS_ROOT=FOLDER
+uring|liburing-dev|liburing-devel|liburing (optional), URING_ROOT=FOLDER
 END
 }
 
@@ -47,6 +48,8 @@ ask() {
     [ "${ONEDNN:-auto}" = auto ] && grep -q '^HAVE_ONEDNN := 0' "$config" && optional="onednn"
     [ "${CBLAS:-auto}" = auto ] && grep -q '^HAVE_CBLAS := 0' "$config" &&
         optional="$optional cblas"
+    [ "${URING:-auto}" = auto ] && grep -q '^HAVE_URING := 0' "$config" &&
+        optional="$optional uring"
     return 0
 }
 

@@ -29,6 +29,7 @@ BEGIN {
     fence["hdf5"] = "^src/(ckpt|data)/"
     fence["iniparser"] = "^src/job/"
     fence["zlib.h"] = "^src/data/"
+    fence["liburing"] = "^src/parallel/offload_uring[.]c$"
     fence["dlfcn.h"] = "^src/device/plugin[.]c$"
     fence["omp.h"] = "^src/device/"
     fence["cuda"] = "^src/device/cuda/"

@@ -3,14 +3,16 @@
 # make include file, kept in build/ under a name made of the settings.  Prints that file's name.
 #
 # Settings (environment): CC MPICC HDF5_ROOT ONEDNN_ROOT INIPARSER_ROOT ZLIB_ROOT CBLAS_ROOT
-# ONEDNN=auto|0|1 CBLAS=auto|0|1, FRESH=1 to ask again although an answer is there.
+# URING_ROOT, ONEDNN=auto|0|1 CBLAS=auto|0|1 URING=auto|0|1, FRESH=1 to ask again although an answer is there.
 # A file in which something needed is missing (MISSING := ...) is never taken for an answer.
 set -u
-: "${CC:=cc}" "${MPICC:=mpicc}" "${ONEDNN:=auto}" "${CBLAS:=auto}" "${FRESH:=0}"
+: "${CC:=cc}" "${MPICC:=mpicc}" "${ONEDNN:=auto}" "${CBLAS:=auto}" "${URING:=auto}" "${FRESH:=0}"
 : "${HDF5_ROOT:=}" "${ONEDNN_ROOT:=}" "${INIPARSER_ROOT:=}" "${ZLIB_ROOT:=}" "${CBLAS_ROOT:=}"
+: "${URING_ROOT:=}"
 export OMPI_CC="$CC" MPICH_CC="$CC"
 
 key="$CC|$MPICC|$HDF5_ROOT|$ONEDNN_ROOT|$INIPARSER_ROOT|$ZLIB_ROOT|$CBLAS_ROOT|$ONEDNN|$CBLAS"
+key="$key|$URING_ROOT|$URING"
 out=build/config-$(echo "$key" | cksum | cut -d' ' -f1).mk
 if [ "$FRESH" = 0 ] && [ -s "$out" ] && [ ! "$0" -nt "$out" ] &&
     grep -q '^MISSING :=$' "$out"; then
@@ -202,6 +204,17 @@ probe_cblas() {
 int main(void) { return cblas_sasum(0, 0, 1) != 0; }' "$candidates"
 }
 
+probe_uring() {
+    if [ -n "$URING_ROOT" ]; then
+        candidates=$(root "$URING_ROOT" -luring)
+    else
+        candidates="$(pkg --cflags liburing)|$(pkg --libs liburing)
+|-luring"
+    fi
+    optional URING "$URING" "$URING_ROOT" '#include <liburing.h>
+int main(void) { struct io_uring r; return io_uring_queue_init(1, &r, 0); }' "$candidates"
+}
+
 {
     echo "# $key"
     probe_compiler
@@ -211,6 +224,7 @@ int main(void) { return cblas_sasum(0, 0, 1) != 0; }' "$candidates"
     probe_zlib
     probe_onednn
     probe_cblas
+    probe_uring
     echo "MISSING :=$missing"
 } >"$tmp/config.mk"
 mv "$tmp/config.mk" "$out" && echo "$out"

@@ -1,12 +1,11 @@
-/* A file, its mapping, two buffers and one thread.  The thread works through a queue in order: with
+/* A file, its mapping, two buffers and one thread that works through a queue (offload_impl.h): with
  * the write of tile i - 1 in front of the read of tile i + 1, which takes the same buffer, nobody
  * has to wait for more than what is needed next. */
-#include "parallel/offload.h"
+#include "parallel/offload_impl.h"
 
-#include "base/file.h"
+#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,34 +14,26 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { N_BUFFERS = 2, N_JOBS = 2 * N_BUFFERS };
-
-struct io_job {
-    bool write;
-    const struct offload_tile *tile;
-    int buffer;
-};
+const char *const offload_methods[] = {"auto", "io_uring", "thread", NULL};
 
 struct offload {
     struct offload_conf conf;
     int fd, n_arrays;
     int64_t at[OFFLOAD_ARRAYS_MAX + 1]; /* bytes where each array begins */
     char *map;
-    float *buffer; /* (N_BUFFERS, n_arrays, tile_elems) */
+    float *buffer; /* (OFFLOAD_BUFFERS, n_arrays, tile_elems) */
+    const struct offload_io_ops *ops;
+    void *io;
+    bool direct;
+    char refused[ERR_TEXT_BYTES]; /* why ops is not a better one; empty: it is the best */
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct io_job job[N_JOBS]; /* a ring */
-    int64_t n_put, n_done;     /* jobs so far */
-    bool quit;
-    int rc; /* of the disk, since the file was made */
-    char text[ERR_TEXT_BYTES];
+    struct offload_queue queue;
 };
 
 int64_t offload_buffer_elems(const struct offload_conf *conf, int n_arrays)
 {
-    return conf->dir ? N_BUFFERS * n_arrays * conf->tile_elems : 0;
+    return conf->dir ? OFFLOAD_BUFFERS * n_arrays * conf->tile_elems : 0;
 }
 
 static float *buffer_of(const struct offload *o, int buffer, int array)
@@ -50,74 +41,82 @@ static float *buffer_of(const struct offload *o, int buffer, int array)
     return o->buffer + ((int64_t)buffer * o->n_arrays + array) * o->conf.tile_elems;
 }
 
-/* Signals are for the thread that trains: this one has them blocked. */
-static int transfer(struct offload *o, const struct io_job *j)
+void offload_queue_fail(struct offload_queue *q, int rc)
 {
-    size_t n_bytes = (size_t)j->tile->n * sizeof(float);
-    for (int a = 0; a < o->n_arrays; a++) {
-        int64_t at = o->at[a] + j->tile->begin * (int64_t)sizeof(float);
-        float *v = buffer_of(o, j->buffer, a);
-        if (!j->write) {
-            TRY(file_pread_fd(o->fd, o->conf.dir, v, n_bytes, at));
-            continue;
-        }
-        TRY(file_pwrite_fd(o->fd, o->conf.dir, v, n_bytes, at));
-        /* begin to clean the page cache now, so that it can be let go of later */
-        sync_file_range(o->fd, at, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
+    pthread_mutex_lock(&q->lock);
+    if (q->rc == ERR_OK) {
+        q->rc = rc;
+        snprintf(q->text, sizeof q->text, "%s", err_text());
     }
-    return ERR_OK;
+    pthread_mutex_unlock(&q->lock);
+}
+
+void offload_queue_done(struct offload_queue *q, int64_t number)
+{
+    pthread_mutex_lock(&q->lock);
+    q->job[number % OFFLOAD_JOBS].done = true;
+    while (q->n_done < q->n_put && q->job[q->n_done % OFFLOAD_JOBS].done)
+        q->n_done++;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
 }
 
 static void *work(void *arg)
 {
     struct offload *o = arg;
-    pthread_mutex_lock(&o->lock);
-    for (;;) {
-        while (o->n_done == o->n_put && !o->quit)
-            pthread_cond_wait(&o->changed, &o->lock);
-        if (o->n_done == o->n_put)
-            break;
-        const struct io_job j = o->job[o->n_done % N_JOBS];
-        pthread_mutex_unlock(&o->lock);
-        int rc = transfer(o, &j);
-        pthread_mutex_lock(&o->lock);
-        if (rc != ERR_OK && o->rc == ERR_OK) {
-            o->rc = rc;
-            snprintf(o->text, sizeof o->text, "%s", err_text());
-        }
-        o->n_done++;
-        pthread_cond_broadcast(&o->changed);
-    }
-    pthread_mutex_unlock(&o->lock);
+    o->ops->work(o->io, &o->queue);
     return NULL;
+}
+
+static struct offload_job make_job(const struct offload *o, bool write,
+                                   const struct offload_tile *tile, int buffer)
+{
+    struct offload_job j = {.write = write, .buffer = buffer, .n_pieces = o->n_arrays};
+    size_t n_bytes = (size_t)tile->n * sizeof(float);
+    REQUIRE(tile->n > 0 && tile->n <= o->conf.tile_elems);
+    if (o->direct)
+        n_bytes = (n_bytes + OFFLOAD_ALIGN - 1) / OFFLOAD_ALIGN * OFFLOAD_ALIGN;
+    for (int a = 0; a < o->n_arrays; a++) {
+        j.piece[a].bytes = buffer_of(o, buffer, a);
+        j.piece[a].n_bytes = n_bytes;
+        j.piece[a].at = o->at[a] + tile->begin * (int64_t)sizeof(float);
+        REQUIRE(!o->direct || j.piece[a].at % OFFLOAD_ALIGN == 0);
+    }
+    return j;
 }
 
 /* Returns the number that the job has to wait() for. */
 static int64_t put(struct offload *o, bool write, const struct offload_tile *tile, int buffer)
 {
-    pthread_mutex_lock(&o->lock);
-    while (o->n_put - o->n_done == N_JOBS)
-        pthread_cond_wait(&o->changed, &o->lock);
-    o->job[o->n_put % N_JOBS] = (struct io_job){write, tile, buffer};
-    int64_t number = ++o->n_put;
-    pthread_cond_broadcast(&o->changed);
-    pthread_mutex_unlock(&o->lock);
+    struct offload_queue *q = &o->queue;
+    const struct offload_job j = make_job(o, write, tile, buffer);
+    pthread_mutex_lock(&q->lock);
+    while (q->n_put - q->n_done == OFFLOAD_JOBS)
+        pthread_cond_wait(&q->changed, &q->lock);
+    q->job[q->n_put % OFFLOAD_JOBS] = j;
+    int64_t number = ++q->n_put;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    if (o->ops->wake)
+        o->ops->wake(o->io);
     return number;
 }
 
 static void wait_for(struct offload *o, int64_t number)
 {
-    pthread_mutex_lock(&o->lock);
-    while (o->n_done < number)
-        pthread_cond_wait(&o->changed, &o->lock);
-    pthread_mutex_unlock(&o->lock);
+    struct offload_queue *q = &o->queue;
+    pthread_mutex_lock(&q->lock);
+    while (q->n_done < number)
+        pthread_cond_wait(&q->changed, &q->lock);
+    pthread_mutex_unlock(&q->lock);
 }
 
+/* Signals are for the thread that trains: this one has them blocked. */
 static int start_thread(struct offload *o)
 {
     sigset_t all, before;
-    pthread_mutex_init(&o->lock, NULL);
-    pthread_cond_init(&o->changed, NULL);
+    pthread_mutex_init(&o->queue.lock, NULL);
+    pthread_cond_init(&o->queue.changed, NULL);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&o->thread, NULL, work, o);
@@ -168,14 +167,39 @@ static int take_room(struct offload *o)
     return ERR_OK;
 }
 
+/* The one that the job names, or the first that this machine lets us have. */
+static int choose_method(struct offload *o)
+{
+    const char *want = o->conf.io_method;
+    if (!want || text_same(want, offload_methods[0]))
+        want = NULL;
+    snprintf(o->refused, sizeof o->refused, "built without liburing");
+    for (int i = 0; offload_list[i]; i++) {
+        const struct offload_io_ops *ops = offload_list[i];
+        if (want && !text_same(want, ops->name))
+            continue;
+        if (ops->open(&o->conf, o->fd, o->buffer, &o->io) == ERR_OK) {
+            o->ops = ops;
+            o->direct = ops->direct(o->io);
+            if (want || text_same(ops->name, offload_methods[1]))
+                o->refused[0] = 0;
+            return ERR_OK;
+        }
+        snprintf(o->refused, sizeof o->refused, "%s", err_text());
+    }
+    FAIL(ERR_RESOURCE, "aio.io_method = %s: %s", want, o->refused);
+}
+
 static int build(struct offload *o)
 {
     TRY(open_file(o));
     TRY(take_room(o));
-    size_t n = (size_t)offload_buffer_elems(&o->conf, o->n_arrays);
-    o->buffer = malloc(n * sizeof *o->buffer);
+    size_t n = (size_t)offload_buffer_elems(&o->conf, o->n_arrays) * sizeof *o->buffer;
+    n = (n + OFFLOAD_ALIGN - 1) / OFFLOAD_ALIGN * OFFLOAD_ALIGN;
+    o->buffer = aligned_alloc(OFFLOAD_ALIGN, n);
     if (!o->buffer)
-        FAIL(ERR_RESOURCE, "no memory for %zu bytes of buffers", n * sizeof *o->buffer);
+        FAIL(ERR_RESOURCE, "no memory for %zu bytes of buffers", n);
+    TRY(choose_method(o));
     return start_thread(o);
 }
 
@@ -204,14 +228,18 @@ void offload_destroy(struct offload **offload)
     if (!o)
         return;
     if (o->has_thread) {
-        pthread_mutex_lock(&o->lock);
-        o->quit = true;
-        pthread_cond_broadcast(&o->changed);
-        pthread_mutex_unlock(&o->lock);
+        pthread_mutex_lock(&o->queue.lock);
+        o->queue.quit = true;
+        pthread_cond_broadcast(&o->queue.changed);
+        pthread_mutex_unlock(&o->queue.lock);
+        if (o->ops->wake)
+            o->ops->wake(o->io);
         pthread_join(o->thread, NULL);
-        pthread_mutex_destroy(&o->lock);
-        pthread_cond_destroy(&o->changed);
+        pthread_mutex_destroy(&o->queue.lock);
+        pthread_cond_destroy(&o->queue.changed);
     }
+    if (o->io)
+        o->ops->close(o->io);
     if (o->map)
         munmap(o->map, (size_t)o->at[o->n_arrays]);
     if (o->fd >= 0)
@@ -219,6 +247,13 @@ void offload_destroy(struct offload **offload)
     free(o->buffer);
     free(o);
     *offload = NULL;
+}
+
+void offload_describe(const struct offload *o, struct text *out)
+{
+    o->ops->describe(o->io, out);
+    if (o->refused[0])
+        text_printf(out, " (%s)", o->refused);
 }
 
 float *offload_array(const struct offload *o, int i)
@@ -240,7 +275,7 @@ void offload_stream(struct offload *o, const struct offload_tile *tile, int64_t 
     float *values[OFFLOAD_ARRAYS_MAX];
     int64_t next = n_tiles > 0 ? put(o, false, &tile[0], 0) : 0;
     for (int64_t i = 0; i < n_tiles; i++) {
-        int buffer = (int)(i % N_BUFFERS);
+        int buffer = (int)(i % OFFLOAD_BUFFERS);
         int64_t have = next;
         if (i + 1 < n_tiles && o->conf.read_ahead)
             next = put(o, false, &tile[i + 1], 1 - buffer);
@@ -254,12 +289,12 @@ void offload_stream(struct offload *o, const struct offload_tile *tile, int64_t 
         if (i + 1 < n_tiles && !o->conf.read_ahead)
             next = put(o, false, &tile[i + 1], 1 - buffer);
     }
-    wait_for(o, o->n_put); /* only this thread puts */
+    wait_for(o, o->queue.n_put); /* only this thread puts */
 }
 
 int offload_status(struct offload *o)
 {
-    if (o->rc != ERR_OK)
-        return err_set(ERR_RESOURCE, "%s", o->text);
+    if (o->queue.rc != ERR_OK)
+        return err_set(ERR_RESOURCE, "%s", o->queue.text);
     return ERR_OK;
 }

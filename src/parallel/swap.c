@@ -12,7 +12,7 @@ static int count_arrays(const struct shard_conf *conf)
     return (conf->offload.states ? conf->n_states : 0) + (conf->offload.master ? 1 : 0);
 }
 
-/* As the job asks for, with tiles no larger than the largest part of a tensor. */
+/* As the job asks for, with tiles no larger than the blocks of the largest part of a tensor. */
 static struct offload_conf fit(const struct plan *p, const struct model *m,
                                const struct shard_conf *conf, int rank)
 {
@@ -22,6 +22,7 @@ static struct offload_conf fit(const struct plan *p, const struct model *m,
         plan_own_part(p, m, p->trained[i], rank, &begin, &end);
         most = end - begin > most ? end - begin : most;
     }
+    most = (most + BLOCK_ELEMS - 1) / BLOCK_ELEMS * BLOCK_ELEMS;
     c.tile_elems = most < c.tile_elems ? most : c.tile_elems;
     return c;
 }

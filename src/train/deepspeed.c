@@ -11,6 +11,10 @@ static int check_offload(const struct run_conf *c, const struct plugin *p)
     const struct deepspeed_conf *d = p->conf;
     static const char optimizer[] = "zero_optimization.offload_optimizer.nvme_path";
     static const char param[] = "zero_optimization.offload_param.nvme_path";
+    if (d->block_size % OFFLOAD_ALIGN != 0)
+        return job_error(c->job, "plugin", p->name, "aio.block_size",
+                         "must be a multiple of %d, what disks read and write at least",
+                         OFFLOAD_ALIGN);
     if (d->offload_optimizer == OFFLOAD_NVME && !d->optimizer_nvme)
         return job_error(
             c->job, "plugin", p->name, optimizer, "a folder must be given for %s",
@@ -60,6 +64,11 @@ static void use_disk(const struct deepspeed_conf *d, struct strategy *out)
         .master = d->stage < 3 || params,
         .read_ahead = d->pipeline_read,
         .write_behind = d->pipeline_write,
+        .io_method = offload_methods[d->io_method],
+        .block_bytes = d->block_size,
+        .queue_depth = (int)d->queue_depth,
+        .single_submit = d->single_submit,
+        .overlap_events = d->overlap_events,
     };
 }
 
@@ -114,6 +123,11 @@ static void notes(const struct run_conf *c, const struct plugin *p, struct text 
         if (strncmp(o->help, "nvme", 4) == 0 && job_value(c->job, p->section, o->name))
             text_printf(out, "note: [%s] %s has no effect: nothing is offloaded to nvme\n",
                         p->section, o->name);
+    bool ring = !text_same(offload_methods[d->io_method], "thread");
+    for (const struct opt *o = deepspeed_opts; o->type != OPT_END && nvme && !ring; o++)
+        if (strncmp(o->help, "nvme, io_uring", 14) == 0 && job_value(c->job, p->section, o->name))
+            text_printf(out, "note: [%s] %s has no effect: aio.io_method is thread\n", p->section,
+                        o->name);
     for (const struct opt *o = deepspeed_opts; o->type != OPT_END && d->stage != 3; o++)
         if (strncmp(o->help, "stage 3", 7) == 0 && job_value(c->job, p->section, o->name))
             text_printf(out, "note: [%s] %s has no effect: it belongs to stage 3\n", p->section,

@@ -29,6 +29,9 @@ struct deepspeed_conf {
     int64_t optimizer_buffers, param_buffers, param_buffer_size, max_in_cpu;
     bool optimizer_pin, param_pin, pipeline_read, pipeline_write, fast_init, super_offload;
     double ratio, cores_perc;
+    int io_method; /* of offload_methods */
+    int64_t block_size, queue_depth, intra_op_parallelism;
+    bool single_submit, overlap_events, use_gds;
     int gather_16bit;
     bool contiguous_gradients, reduce_scatter, multi_rank_bucket, allgather_partitions;
     bool overlap_comm, load_from_fp32, elastic_checkpoint, round_robin, memory_efficient_linear;

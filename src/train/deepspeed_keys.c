@@ -2,6 +2,8 @@
  * accelerate's deepspeed_config): what each does here, or why it does nothing. */
 #include "train/deepspeed.h"
 
+#include "parallel/offload.h"
+
 static const char *const offload_words[] = {"none", "cpu", "nvme", NULL};
 static const char *const save_words[] = {"false", "true", "auto", NULL};
 static const char *const communication_words[] = {"auto", "fp32", "fp16", "bf16", "bfp16", NULL};
@@ -235,6 +237,27 @@ const struct opt deepspeed_opts[] = {
             "no effect: the update runs on the threads of the rank"),
     BOOL_KEY(ZERO("offload_optimizer.super_offload"), D, super_offload, "false",
              "no effect on CPUs: there is nothing to overlap with"),
+
+    ENUM_KEY("aio.io_method", D, io_method, "auto", offload_methods,
+             "nvme: how to read and write; auto: io_uring, by a thread where the kernel or the "
+             "build has none"),
+    I64_KEY("aio.block_size", D, block_size, "1048576", OFFLOAD_ALIGN, 1 << 30,
+            "nvme, io_uring: bytes of a transfer, a multiple of 4096"),
+    I64_KEY("aio.queue_depth", D, queue_depth, "8", 1, 4096,
+            "nvme, io_uring: transfers that are under way at once"),
+    BOOL_KEY("aio.single_submit", D, single_submit, "false",
+             "nvme, io_uring: hand transfers to the kernel one by one"),
+    BOOL_KEY("aio.overlap_events", D, overlap_events, "true",
+             "nvme, io_uring: begin a transfer as soon as one is done; false: when all are"),
+    {.name = "aio.intra_op_parallelism",
+     .aliases = "aio.thread_count",
+     .type = OPT_I64,
+     .offset = offsetof(struct D, intra_op_parallelism),
+     .dflt = "1",
+     .min = 1,
+     .max = 1e6,
+     .help = "no effect: one thread keeps queue_depth transfers under way"},
+    BOOL_KEY("aio.use_gds", D, use_gds, "false", "only false: there is no GPU to read for"),
 
     BOOL_KEY("wall_clock_breakdown", D, wall_clock_breakdown, "false",
              "no effect: job.profile = true records where time goes"),

@@ -186,6 +186,7 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
         engine_destroy(&e);
         return rc;
     }
+    engine_say_disk(e);
     *out = e;
     return ERR_OK;
 }

@@ -51,6 +51,14 @@ cmp -s "$T/student/step-00000004/full.h5" "$T/disk/step-00000004/full.h5"
 ok $? "moments and master weights on disk, resumed: the bits of those in memory"
 [ -z "$(ls -A "$T/nvme")" ]
 ok $? "no file is left behind"
+grep -q "^offload  moments and master weights in $T/nvme: .* by \(io_uring\|a thread\), " "$T/disk.log"
+ok $? "a line says what is on disk, and how it is read and written"
+# shellcheck disable=SC2086
+run student thread $disk plugin.student.aio.io_method=thread plugin.student.aio.queue_depth=4
+grep -q "; by a thread, through the page cache$" "$T/thread.log" &&
+    grep -q "aio.queue_depth has no effect: aio.io_method is thread" "$T/thread.log" &&
+    cmp -s "$T/student/step-00000004/full.h5" "$T/thread/step-00000004/full.h5"
+ok $? "the way to read and write can be chosen; keys of the other say that they rest"
 mkdir "$T/full"
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=200k none "$T/full" 2>/dev/null; then
     # shellcheck disable=SC2086

@@ -69,8 +69,8 @@ finds "an include without its folder" 'include "j.h" by its folder'
 mkdir "$tree/src/misc" && echo '/* M. */' >"$tree/src/misc/m.c"
 finds "a folder without a level" 'folder misc has no level'
 
-for pair in mpi.h:job hdf5.h:comm zlib.h:comm omp.h:job dnnl.h:job cblas.h:base dlfcn.h:comm \
-    iniparser.h:comm iniparser/iniparser.h:tensor cuda_runtime.h:base; do
+for pair in mpi.h:job hdf5.h:comm zlib.h:comm liburing.h:base omp.h:job dnnl.h:job cblas.h:base \
+    dlfcn.h:comm iniparser.h:comm iniparser/iniparser.h:tensor cuda_runtime.h:base; do
     printf '/* F. */\n#include <%s>\n' "${pair%%:*}" >"$tree/src/${pair#*:}/f.c"
     finds "<${pair%%:*}> outside its fence" "/f.c:2: <${pair%%:*}> only in"
 done

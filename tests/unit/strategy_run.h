@@ -54,6 +54,10 @@ static inline struct result strategy_run(struct comm *c, const struct variant *v
     "\n" more
 #define ZERO(key, value) "zero_optimization." key " = " value "\n"
 #define ON_DISK(what) ZERO(what ".device", "nvme") ZERO(what ".nvme_path", "build")
+#define AIO_THREAD "aio.io_method = thread\n"
+#define AIO_SMALL                                                                                  \
+    "aio.block_size = 4096\naio.queue_depth = 2\naio.single_submit = true\n"                       \
+    "aio.overlap_events = false\n"
 #define SHARD_ALL ZERO("stage3_param_persistence_threshold", "0")
 #define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
 

@@ -127,6 +127,8 @@ static void test_adopt(struct arena *a)
         {"zero_optimization.zero_quantized_weights = true\n", "only false"},
         {"zero_optimization.zero_hpz_partition_size = 2\n", "only 1"},
         {"deepspeed_config_file = zero.json\n", "JSON is not read"},
+        {"aio.block_size = 5000\n", "a multiple of 4096"},
+        {"aio.use_gds = true\n", "no GPU to read for"},
         {"dataloader_drop_last = true\n", "no sample is left out"},
         {"zero_optimization.stage = 3\nzero_optimization.mics_shard_size = 3\n", "groups of 3"},
     };
