@@ -82,7 +82,8 @@ FLAGS_job := $(INIPARSER_CFLAGS)
 FLAGS_parallel := $(URING_CFLAGS) $(if $(filter 1,$(HAVE_URING)),-DHAVE_URING)
 FLAGS_device := -fopenmp $(ONEDNN_CFLAGS) $(CBLAS_CFLAGS) \
 	$(if $(filter 1,$(HAVE_ONEDNN)),-DHAVE_ONEDNN) $(if $(filter 1,$(HAVE_CBLAS)),-DHAVE_CBLAS)
-LIBS := $(HDF5_LIBS) $(INIPARSER_LIBS) $(ZLIB_LIBS) $(ONEDNN_LIBS) $(CBLAS_LIBS) $(URING_LIBS) -fopenmp -lm
+LIBS := $(HDF5_LIBS) $(INIPARSER_LIBS) $(ZLIB_LIBS) $(ONEDNN_LIBS) $(CBLAS_LIBS) $(URING_LIBS) \
+	-fopenmp -lm
 
 # Kernels are compiled once for every instruction set and compute dtype, what is in once/ for every
 # instruction set, and chosen when the program runs.
@@ -102,7 +103,8 @@ PARTS := $(filter-out $(BUILD)/main.o,$(OBJECTS))
 TESTS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 
 # Files whose content is a setting: written when it changes, so that make builds what depends on it.
-FLAGS_NOW := $(CC) $(MPICC) $(CFLAGS_ALL) $(FLAGS_device) $(FLAGS_parallel) $(KERNEL_FLAGS) $(LIBS) $(LDFLAGS)
+FLAGS_NOW := $(CC) $(MPICC) $(CFLAGS_ALL) $(FLAGS_device) $(FLAGS_parallel) $(KERNEL_FLAGS) \
+	$(LIBS) $(LDFLAGS)
 stamp = $(if $(BUILDING),$(shell mkdir -p $(dir $1); \
 	printf '%s\n' '$2' | cmp -s - $1 || printf '%s\n' '$2' >$1))
 $(call stamp,$(BUILD)/flags,$(FLAGS_NOW))
@@ -243,7 +245,8 @@ info:
 
 help:
 	@sed -n '1,/^-include/{/^#/s/^# \{0,1\}//p}' Makefile
-	@echo 'targets: all tests demo bench bench-offload fuzz test test-long check-san lint format info deps clean'
+	@echo 'targets: all tests demo bench bench-offload fuzz test test-long check-san lint format'
+	@echo '         info deps clean'
 
 clean:
 	rm -rf build stretto stretto.tmp

@@ -184,11 +184,11 @@ fi
 tidy() {
     config=$(sh tests/probe.sh) || return
     flags=$(sed -n 's/^[A-Z0-9]*_CFLAGS := //p' "$config" | tr '\n' ' ')
+    flags="$flags $(sed -n 's/^\(HAVE_[A-Z0-9]*\) := 1/-D\1/p' "$config" | tr '\n' ' ')"
     mpi=$(mpicc --showme:compile 2>/dev/null | sed 's/-I/-isystem /g')
     find src -name '*.c' | sort | xargs -P "$(nproc)" -n 1 sh -c '
         clang-tidy --quiet "$1" -- -std=c11 -D_GNU_SOURCE -Isrc -fopenmp \
-            -DKERNEL_ISA=base -DKERNEL_DTYPE=f32 \
-            -DHAVE_ONEDNN -DHAVE_CBLAS $0 2>/dev/null' "$flags $mpi" |
+            -DKERNEL_ISA=base -DKERNEL_DTYPE=f32 $0 2>/dev/null' "$flags $mpi" |
         grep -E ': (warning|error): ' | sed "s,^$PWD/,,; s/: warning: /: tidy: /" | sort -u
 }
 

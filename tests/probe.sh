@@ -3,7 +3,8 @@
 # make include file, kept in build/ under a name made of the settings.  Prints that file's name.
 #
 # Settings (environment): CC MPICC HDF5_ROOT ONEDNN_ROOT INIPARSER_ROOT ZLIB_ROOT CBLAS_ROOT
-# URING_ROOT, ONEDNN=auto|0|1 CBLAS=auto|0|1 URING=auto|0|1, FRESH=1 to ask again although an answer is there.
+# URING_ROOT, ONEDNN=auto|0|1 CBLAS=auto|0|1 URING=auto|0|1, FRESH=1 to ask again although an answer
+# is there.
 # A file in which something needed is missing (MISSING := ...) is never taken for an answer.
 set -u
 : "${CC:=cc}" "${MPICC:=mpicc}" "${ONEDNN:=auto}" "${CBLAS:=auto}" "${URING:=auto}" "${FRESH:=0}"

@@ -33,7 +33,7 @@ struct offload {
 
 int64_t offload_buffer_elems(const struct offload_conf *conf, int n_arrays)
 {
-    return conf->dir ? OFFLOAD_BUFFERS * n_arrays * conf->tile_elems : 0;
+    return conf->dir ? (int64_t)OFFLOAD_BUFFERS * n_arrays * conf->tile_elems : 0;
 }
 
 static float *buffer_of(const struct offload *o, int buffer, int array)

@@ -64,7 +64,7 @@ void engine_destroy(struct engine **e);
 size_t engine_bytes(const struct engine *e);
 size_t engine_node_bytes(const struct engine *e);
 
-/* Say what of the model is on disk, and how each rank reads and writes it; nothing where nothing is.
+/* Say what of the model is on disk, and how ranks read and write it; nothing where nothing is.
  * Collective on run->comm. */
 void engine_say_disk(const struct engine *e); /* disk.c */
 

@@ -51,7 +51,8 @@ cmp -s "$T/student/step-00000004/full.h5" "$T/disk/step-00000004/full.h5"
 ok $? "moments and master weights on disk, resumed: the bits of those in memory"
 [ -z "$(ls -A "$T/nvme")" ]
 ok $? "no file is left behind"
-grep -q "^offload  moments and master weights in $T/nvme: .* by \(io_uring\|a thread\), " "$T/disk.log"
+grep -q "^offload  moments and master weights in $T/nvme: .* by \(io_uring\|a thread\), " \
+    "$T/disk.log"
 ok $? "a line says what is on disk, and how it is read and written"
 # shellcheck disable=SC2086
 run student thread $disk plugin.student.aio.io_method=thread plugin.student.aio.queue_depth=4
