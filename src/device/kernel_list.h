@@ -83,19 +83,23 @@ KERNEL(add_scaled,
 /* y = x in the compute dtype, rounded to nearest even. */
 KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
 
-/* loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
+/* Losses see a model's outputs rounded to the dtype output (DTYPE_F32: as they are), and what they
+ * give back is rounded to it on its way, as the gradient of a cast is cast: before it is stored in
+ * the compute dtype.
+ * loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
  * scale (softmax - onehot), may be logits itself, or NULL.  Rows of both are ld >= V elements
  * apart; what lies between is left alone. */
-KERNEL(cross_entropy, (struct stream * s, float *loss, void *dlogits, const void *logits,
-                       const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale))
+KERNEL(cross_entropy,
+       (struct stream * s, float *loss, void *dlogits, const void *logits, const int32_t *targets,
+        int64_t rows, int64_t V, int64_t ld, float scale, enum dtype output))
 /* loss (rows) = sum over N of (y - value)²; dy = 2 scale (y - value), or NULL. */
 KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
-             int64_t rows, int64_t N, float scale))
+             int64_t rows, int64_t N, float scale, enum dtype output))
 /* *sum adds x[0] + x[1] + … in that order, in fp64.  sum is host memory, ready at once. */
 KERNEL_F32(sum_f64, (struct stream * s, double *sum, const float *x, int64_t n_elem))
 /* *n adds the rows whose largest logit is the target's (the first one, where equal). */
 KERNEL(count_correct, (struct stream * s, int64_t *n, const void *logits, const int32_t *targets,
-                       int64_t rows, int64_t V))
+                       int64_t rows, int64_t V, enum dtype output))
 /* *n adds the elements that are NaN or infinite. */
 KERNEL(count_nonfinite, (struct stream * s, int64_t *n, const void *x, int64_t n_elem))
 

@@ -49,7 +49,7 @@ static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, 
         const void *xi = pass_at_const(p, x, i * c->C);
         k->linear_forward(p->s, &l, logits, NULL, xi, w, NULL);
         k->cross_entropy(p->s, loss, p->training ? logits : NULL, logits, targets, n, c->V, step,
-                         p->loss_scale);
+                         p->loss_scale, p->output);
         k->sum_f64(p->s, p->loss_sum, loss, n);
         if (p->training)
             k->linear_backward(p->s, &l, dx ? pass_at(p, dx, i * c->C) : NULL, dw, NULL, logits, xi,

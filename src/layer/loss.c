@@ -16,10 +16,11 @@ static void loss_forward(const struct module *m, struct pass *p, const void *x, 
     float *loss = scratch_push_f32(p, B);
     if (B > 0 && c->kind == SAMPLE_CLASS) {
         if (p->n_correct)
-            k->count_correct(p->s, p->n_correct, x, p->batch->targets, B, c->N);
-        k->cross_entropy(p->s, loss, dx, x, p->batch->targets, B, c->N, c->N, p->loss_scale);
+            k->count_correct(p->s, p->n_correct, x, p->batch->targets, B, c->N, p->output);
+        k->cross_entropy(p->s, loss, dx, x, p->batch->targets, B, c->N, c->N, p->loss_scale,
+                         p->output);
     } else if (B > 0) {
-        k->mse(p->s, loss, dx, x, p->batch->values, B, c->N, p->loss_scale);
+        k->mse(p->s, loss, dx, x, p->batch->values, B, c->N, p->loss_scale, p->output);
     }
     if (B > 0)
         k->sum_f64(p->s, p->loss_sum, loss, B);

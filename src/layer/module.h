@@ -59,6 +59,7 @@ struct module {
 struct pass {
     struct stream *s;
     enum dtype compute;   /* of weights and activations: what s->k is the table of */
+    enum dtype output;    /* what the root's outputs are rounded to before the loss sees them */
     struct stack *tape;   /* activations, in device memory */
     struct stack *frames; /* host memory: where on the tape they are; real in a dry run too */
     bool training;        /* keep what backward needs, drop out */

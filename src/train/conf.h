@@ -38,6 +38,7 @@ struct strategy_conf {
     double gradient_clipping; /* 0: none */
     bool sync_each_batch, no_sync;
     int reduce_dtype; /* enum sum_dtype */
+    int output_dtype; /* enum sum_dtype */
     bool activation_checkpointing;
     struct opt_strs activation_checkpointing_classes; /* empty: the model's blocks */
     int64_t activation_checkpointing_every;

@@ -63,7 +63,7 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
         text_printf(out, ", sharded over groups of %d", s->group_size);
     text_printf(out, "\n");
     text_printf(out, "device   of each rank: %s\n", device_describe(dev, buf, sizeof buf));
-    precision_describe(&r->shard, out);
+    precision_describe(&r->shard, precision_output(&r->conf.strategy), out);
     if (r->shard.compute == DTYPE_F16)
         describe_scale(&r->conf.strategy.scale, out);
     if (r->n_recomputed > 0)

@@ -2,6 +2,7 @@
 #include "train/engine.h"
 
 #include "base/hash.h"
+#include "train/precision.h"
 
 struct pass engine_pass(struct engine *e, bool training, int64_t step)
 {
@@ -11,6 +12,7 @@ struct pass engine_pass(struct engine *e, bool training, int64_t step)
         .tape = &e->tape,
         .frames = &e->frames,
         .compute = e->run->shard.compute,
+        .output = precision_output(&e->run->conf.strategy),
         .training = training,
         .weight = e->shard->weight,
         .grad = e->shard->grad_of,

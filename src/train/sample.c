@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "tensor/half.h"
+#include "train/precision.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,9 @@ static void fetch_logits(struct engine *e, const void *dev_logits, int64_t V, fl
     e->dev->mem->to_host(&e->stream, to, dev_logits, (size_t)V * dtype_bytes(compute));
     for (int64_t i = 0; i < V && compute != DTYPE_F32; i++)
         logits[i] = half_widen(compute, ((const uint16_t *)to)[i]);
+    enum dtype output = precision_output(&e->run->conf.strategy);
+    for (int64_t i = 0; i < V && output != DTYPE_F32; i++)
+        logits[i] = half_widen(output, half_narrow(output, logits[i]));
 }
 
 /* ids has room for padding behind its n tokens. */

@@ -35,7 +35,7 @@ static void print_meta(const struct engine *e, const struct save_request *q, str
         text_printf(t, "%lld,\"run_id\":", (long long)e->skipped);
     text_json_string(t, q->run_id);
     text_printf(t, ",\"dtypes\":");
-    precision_to_json(&r->shard, t);
+    precision_to_json(&r->shard, precision_output(&r->conf.strategy), t);
     text_printf(t, ",\"name\":");
     text_json_string(t, r->conf.main.name);
     text_printf(t, ",\"strategy\":\"%s\",\"optimizer\":\"%s\",\"model\":", r->strategy.policy->name,

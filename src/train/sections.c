@@ -68,6 +68,9 @@ static const struct opt strategy_opts[] = {
          "less and holds more; the others do so unless sync_each_batch"),
     ENUM(strategy_conf, reduce_dtype, "fp32", sum_words,
          "of sums of gradients over the ranks: each is rounded to it, and so is what travels"),
+    ENUM(strategy_conf, output_dtype, "fp32", sum_words,
+         "a model's outputs, and the gradient with respect to them, are rounded to it before the "
+         "loss sees them; fp32: they stay as the last layer's dtype has them"),
     {.name = "activation_checkpointing",
      .aliases = "gradient_checkpointing",
      .type = OPT_BOOL,

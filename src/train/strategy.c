@@ -2,6 +2,7 @@
 #include "train/strategy.h"
 
 #include "train/idle.h"
+#include "train/precision.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -183,6 +184,7 @@ void strategy_notes(const struct run_conf *c, const struct strategy *s, struct t
                         s->plugin && *s->plugin ? " of plugin." : "", s->plugin ? s->plugin : "");
     }
     idle_notes(c, out);
+    precision_notes(&c->strategy, out);
     if (c->strategy.no_sync && c->strategy.gradient_accumulation_steps == 1)
         text_printf(out, "note: [strategy] no_sync has no effect: a step is one micro-batch\n");
     else if (c->strategy.no_sync && !policy_find(s->policy->name)->shard_grads)

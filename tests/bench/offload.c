@@ -3,8 +3,8 @@
  *     offload FOLDER [MIB] [PASSES] [ROUNDS] [BLOCK_BYTES] [QUEUE_DEPTH]
  *
  * Two arrays of MIB (256) together, as AdamW's moments, in tiles of 4 MiB: a pass reads, changes
- * and writes all of them, as a step does.  Times end when the disk has everything (sync).  Prints every
- * round, with the processor time of all threads, and the ratio of the medians. */
+ * and writes all of them, as a step does.  Times end when the disk has everything (sync).  Prints
+ * every round, with the processor time of all threads, and the ratio of the medians. */
 #include "parallel/offload.h"
 
 #include "base/clock.h"

@@ -324,27 +324,28 @@ static void shim_cast(struct stream *s, void *y, const float *x, int64_t n)
 
 static void shim_cross_entropy(struct stream *s, float *loss, void *dlogits, const void *logits,
                                const int32_t *targets, int64_t rows, int64_t V, int64_t ld,
-                               float scale)
+                               float scale, enum dtype output)
 {
     SHIM;
     void *x = IN(logits, rows * ld);
-    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * ld), x, targets, rows, V, ld, scale);
+    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * ld), x, targets, rows, V, ld, scale,
+                           output);
     shim_end(&z);
 }
 
 static void shim_mse(struct stream *s, float *loss, void *dy, const void *y, const float *values,
-                     int64_t rows, int64_t N, float scale)
+                     int64_t rows, int64_t N, float scale, enum dtype output)
 {
     SHIM;
-    REAL(s)->mse(s, loss, OUT(dy, rows * N), IN(y, rows * N), values, rows, N, scale);
+    REAL(s)->mse(s, loss, OUT(dy, rows * N), IN(y, rows * N), values, rows, N, scale, output);
     shim_end(&z);
 }
 
 static void shim_count_correct(struct stream *s, int64_t *n, const void *logits,
-                               const int32_t *targets, int64_t rows, int64_t V)
+                               const int32_t *targets, int64_t rows, int64_t V, enum dtype output)
 {
     SHIM;
-    REAL(s)->count_correct(s, n, IN(logits, rows * V), targets, rows, V);
+    REAL(s)->count_correct(s, n, IN(logits, rows * V), targets, rows, V, output);
     shim_end(&z);
 }
 

@@ -2,6 +2,7 @@
  * dropout, sums, filling; and the same bits wherever an element lies. */
 /* RUN: -n 1 */
 #include "kernel_test.h"
+#include "tensor/half.h"
 
 static const int64_t lengths[] = {0, 1, 3, 63, 64, 65, 1000, 1024, 1025, 40007};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
@@ -75,12 +76,42 @@ static void optimizers(struct stream *s)
     }
 }
 
-static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float spread)
+static float as_output(enum dtype output, float x)
 {
+    return output == DTYPE_F32 ? x : half_widen(output, half_narrow(output, x));
+}
+
+/* In fp32, an output dtype is a cast in front and one of the gradient behind, bit for bit. */
+static void check_casts(struct stream *s, const float *x, const int32_t *target, int64_t rows,
+                        int64_t V, enum dtype output)
+{
+    int64_t n = rows * V;
+    float *cast = copy_array(x, n), *dx = noise_array(n), *want = noise_array(n);
+    float *loss = noise_array(rows), *want_loss = noise_array(rows);
+    for (int64_t i = 0; i < n; i++)
+        cast[i] = as_output(output, x[i]);
+    s->k->cross_entropy(s, want_loss, want, cast, target, rows, V, V, 0.25f, DTYPE_F32);
+    s->k->cross_entropy(s, loss, dx, x, target, rows, V, V, 0.25f, output);
+    for (int64_t i = 0; i < n; i++)
+        want[i] = as_output(output, want[i]);
+    CHECK(same_bits(loss, want_loss, rows) && same_bits(dx, want, n));
+    s->k->mse(s, want_loss, want, cast, x, rows, V, 0.25f, DTYPE_F32);
+    s->k->mse(s, loss, dx, x, x, rows, V, 0.25f, output);
+    for (int64_t i = 0; i < n; i++)
+        want[i] = as_output(output, want[i]);
+    CHECK(same_bits(loss, want_loss, rows) && same_bits(dx, want, n));
+    free(cast), free(dx), free(want), free(loss), free(want_loss);
+}
+
+static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float spread,
+                                enum dtype output)
+{
+    double cast = output == DTYPE_F32 ? 0 : output == DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
     float *x = noise_array(rows * V), *loss = noise_array(rows), *dx = noise_array(rows * V);
     int32_t *target = calloc((size_t)rows + 1, sizeof *target);
     double *want = calloc((size_t)(rows * V) + 1, sizeof *want);
     double *want_loss = calloc((size_t)rows + 1, sizeof *want_loss);
+    float *seen = noise_array(V);
     int64_t right = 0, want_right = 0;
     for (int64_t r = 0; r < rows; r++) {
         float *row = x + r * V;
@@ -88,32 +119,36 @@ static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float
         int64_t best = 0;
         for (int64_t i = 0; i < V; i++) {
             row[i] = as_elem(row[i] * spread);
-            top = row[i] > top ? row[i] : top;
-            best = row[i] > row[best] ? i : best;
+            seen[i] = as_output(output, row[i]);
+            top = seen[i] > top ? seen[i] : top;
+            best = seen[i] > seen[best] ? i : best;
         }
         target[r] = r % 3 == 2 ? -1 : r % 2 ? (int32_t)best : (int32_t)((r * 7) % V);
         want_right += target[r] == best;
         for (int64_t i = 0; i < V; i++)
-            sum += exp(row[i] - top);
+            sum += exp(seen[i] - top);
         if (target[r] < 0)
             continue;
-        want_loss[r] = log(sum) + top - row[target[r]];
+        want_loss[r] = log(sum) + top - seen[target[r]];
         for (int64_t i = 0; i < V; i++)
-            want[r * V + i] = 0.25 * (exp(row[i] - top) / sum - (i == target[r]));
+            want[r * V + i] = 0.25 * (exp(seen[i] - top) / sum - (i == target[r]));
     }
-    s->k->count_correct(s, &right, x, target, rows, V);
+    s->k->count_correct(s, &right, x, target, rows, V, output);
     CHECK(right == want_right);
-    s->k->cross_entropy(s, loss, dx, x, target, rows, V, V, 0.25f);
+    s->k->cross_entropy(s, loss, dx, x, target, rows, V, V, 0.25f, output);
     CHECK_CLOSE(loss, want_loss, rows, 1e-6);
-    CHECK_CLOSE(dx, want, rows * V, 3e-7);
+    CHECK_WITHIN(dx, want, rows * V, allowed(3e-7) + 0.25 * cast);
+    if (test_dtype == DTYPE_F32 && output != DTYPE_F32)
+        check_casts(s, x, target, rows, V, output);
     float *again = noise_array(rows);
-    s->k->cross_entropy(s, again, NULL, x, target, rows, V, V, 0.25f);
+    s->k->cross_entropy(s, again, NULL, x, target, rows, V, V, 0.25f, output);
     CHECK(same_bits(again, loss, rows));
     for (int64_t r = 0; r < rows; r++) /* a row alone, and in place */
-        s->k->cross_entropy(s, again + r, x + r * V, x + r * V, target + r, 1, V, V, 0.25f);
+        s->k->cross_entropy(s, again + r, x + r * V, x + r * V, target + r, 1, V, V, 0.25f, output);
     CHECK(same_bits(again, loss, rows));
     CHECK(same_bits(x, dx, rows * V));
     free(x), free(loss), free(dx), free(target), free(want), free(want_loss), free(again);
+    free(seen);
 }
 
 /* Rows with gaps give the same bits as dense ones, and the gaps stay as they are. */
@@ -126,8 +161,8 @@ static void check_cross_entropy_gaps(struct stream *s, int64_t rows, int64_t V, 
         before[i] = x[i] = i % ld < V ? dense[i / ld * V + i % ld] : as_elem(x[i]);
     for (int64_t r = 0; r < rows; r++)
         target[r] = (int32_t)((r * 5) % V);
-    s->k->cross_entropy(s, loss, dense, dense, target, rows, V, V, 0.5f);
-    s->k->cross_entropy(s, again, x, x, target, rows, V, ld, 0.5f);
+    s->k->cross_entropy(s, loss, dense, dense, target, rows, V, V, 0.5f, DTYPE_F32);
+    s->k->cross_entropy(s, again, x, x, target, rows, V, ld, 0.5f, DTYPE_F32);
     CHECK(same_bits(again, loss, rows));
     for (int64_t r = 0; r < rows; r++) {
         CHECK(same_bits(x + r * ld, dense + r * V, V));
@@ -146,9 +181,9 @@ static void check_mse(struct stream *s, int64_t rows, int64_t N)
         want[i / N] += d * d;
         wd[i] = 2.0 * 0.3 * d;
     }
-    s->k->mse(s, loss, NULL, y, v, rows, N, 0.3f);
+    s->k->mse(s, loss, NULL, y, v, rows, N, 0.3f, DTYPE_F32);
     CHECK_CLOSE(loss, want, rows, 3e-7);
-    s->k->mse(s, loss, dy, y, v, rows, N, 0.3f);
+    s->k->mse(s, loss, dy, y, v, rows, N, 0.3f, DTYPE_F32);
     CHECK_CLOSE(loss, want, rows, 3e-7);
     CHECK_CLOSE(dy, wd, rows * N, 3e-7);
     free(y), free(v), free(loss), free(dy), free(want), free(wd);
@@ -157,9 +192,12 @@ static void check_mse(struct stream *s, int64_t rows, int64_t N)
 static void losses(struct stream *s)
 {
     static const int64_t sizes[][2] = {{0, 5}, {1, 1}, {7, 2}, {5, 65}, {9, 1030}, {40, 1300}};
+    static const enum dtype outputs[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        check_cross_entropy(s, sizes[i][0], sizes[i][1], 3.0f);
-        check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f);
+        for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++) {
+            check_cross_entropy(s, sizes[i][0], sizes[i][1], 3.0f, outputs[o]);
+            check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f, outputs[o]);
+        }
         if (sizes[i][0] > 0)
             check_cross_entropy_gaps(s, sizes[i][0], sizes[i][1], sizes[i][1] + 27);
         check_mse(s, sizes[i][0], sizes[i][1]);
@@ -168,9 +206,9 @@ static void losses(struct stream *s)
     static const float tie[] = {1.0f, 2.0f, 2.0f};
     static const int32_t first = 1, second = 2;
     int64_t right = 0;
-    s->k->count_correct(s, &right, tie, &first, 1, 3);
+    s->k->count_correct(s, &right, tie, &first, 1, 3, DTYPE_F32);
     CHECK(right == 1);
-    s->k->count_correct(s, &right, tie, &second, 1, 3);
+    s->k->count_correct(s, &right, tie, &second, 1, 3, DTYPE_F32);
     CHECK(right == 1);
 }
 

@@ -97,7 +97,7 @@ static void test_precision(struct arena *a)
             train_must(set_up(a, arena_printf(a, ZERO, "", key), &r));
             CHECK(r.shard.reduce == sums[i]);
             if (i == 3) {
-                precision_to_json(&r.shard, &t);
+                precision_to_json(&r.shard, precision_output(&r.conf.strategy), &t);
                 CHECK_HAS(t.s, "\"reduce\":\"bfloat16\",\"accumulate\":\"float32\"");
             }
             run_clear(&r);
@@ -152,6 +152,102 @@ static void test_notes(struct arena *a)
     }
 }
 
+#define MLP                                                                                        \
+    "[job]\nmax_steps = 9\n[model]\ntype = mlp\nhidden = 8\n[data]\ntype = csv\n"                  \
+    "path = build/outputs.csv\ntargets = y\ntask = %s\nbatch_size = 4\n[strategy]\n%s"
+
+struct losses {
+    double loss, norm, eval;
+};
+
+/* After a few steps. */
+static struct losses learn(const char *ini)
+{
+    struct losses l;
+    struct train_run t;
+    struct eval_report e;
+    struct comm *c = comm_self();
+    train_open(&t, c, ini, NULL);
+    for (int i = 0; i < 3; i++) {
+        struct step_report s = train_step(&t);
+        l.loss = s.loss;
+        l.norm = s.grad_norm;
+    }
+    engine_eval(t.engine, 1, &e);
+    l.eval = e.loss;
+    train_close(&t);
+    comm_close(&c);
+    return l;
+}
+
+/* x: without the cast, y: with it. */
+static void check_cast(struct losses x, struct losses y, double rel)
+{
+    CHECK(x.loss != y.loss && x.norm != y.norm && x.eval != y.eval);
+    CHECK_NEAR(x.loss, y.loss, rel * x.loss);
+    CHECK_NEAR(x.norm, y.norm, 20 * rel * x.norm);
+    CHECK_NEAR(x.eval, y.eval, rel * x.eval);
+}
+
+static void test_output_table(struct arena *a)
+{
+    struct run r;
+    static const struct {
+        const char *keys, *words;
+    } cases[] = {
+        {"output_dtype = bf16\n", NULL},
+        {"output_dtype = bf16\nmixed_precision = bf16\n",
+         "output_dtype has no effect: layers compute in it"},
+        {"output_dtype = fp16\n", "only mixed_precision = fp16 scales the loss"},
+    };
+    TEST ("output_dtype stands in the table of dtypes; a line says where it does nothing or harm") {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct text t = {0}, table = {0};
+            train_must(set_up(a, arena_printf(a, "[strategy]\n%s", cases[i].keys), &r));
+            strategy_notes(&r.conf, &r.strategy, &t);
+            CHECK(cases[i].words ? t.s && strstr(t.s, cases[i].words)
+                                 : !t.s || !strstr(t.s, "output_dtype"));
+            precision_describe(&r.shard, precision_output(&r.conf.strategy), &table);
+            CHECK_HAS(table.s, i < 2 ? "outputs that the loss sees bfloat16; loss float64"
+                                     : "outputs that the loss sees float16; loss float64");
+            text_clear(&t);
+            text_clear(&table);
+            run_clear(&r);
+        }
+        CHECK(set_up(a, "[strategy]\noutput_dtype = fp8\n", &r) == ERR_USAGE);
+        CHECK_HAS(err_text(), "t.ini:12: [strategy] output_dtype = fp8");
+        run_clear(&r);
+    }
+}
+
+static void test_output(struct arena *a)
+{
+    static const char *const casts[] = {"output_dtype = bf16\n", "output_dtype = fp16\n"};
+    static const char *const tasks[] = {"classification", "regression"};
+    static const double rel[] = {0x1p-7, 0x1p-10};
+    FILE *f = fopen("build/outputs.csv", "w");
+    REQUIRE(f);
+    fprintf(f, "x,z,y\n");
+    for (int i = 0; i < 64; i++)
+        fprintf(f, "%d.5,%d,%d\n", i % 7, i % 5, i % 3);
+    REQUIRE(fclose(f) == 0);
+    TEST ("outputs are rounded before the loss, in training and evaluation, under every head") {
+        for (int d = 0; d < 2; d++) {
+            const char *gpt = arena_printf(a, "%s[strategy]\n", head);
+            check_cast(learn(gpt), learn(arena_printf(a, "%s%s", gpt, casts[d])), rel[d]);
+            for (int t = 0; t < 2; t++)
+                check_cast(learn(arena_printf(a, MLP, tasks[t], "")),
+                           learn(arena_printf(a, MLP, tasks[t], casts[d])), rel[d]);
+        }
+    }
+    TEST ("an output dtype that layers compute in changes no bit") {
+        const char *gpt = arena_printf(a, "%s[strategy]\nmixed_precision = bf16\n", head);
+        struct losses x = learn(gpt), y = learn(arena_printf(a, "%s%s", gpt, casts[0]));
+        CHECK(x.loss == y.loss && x.norm == y.norm && x.eval == y.eval);
+    }
+    remove("build/outputs.csv");
+}
+
 static void test_recompute(struct arena *a)
 {
     struct run r;
@@ -197,6 +293,8 @@ int main(void)
     struct arena *a = arena_create();
     test_precision(a);
     test_notes(a);
+    test_output_table(a);
+    test_output(a);
     test_recompute(a);
     arena_destroy(&a);
     return check_done();

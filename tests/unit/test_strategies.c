@@ -123,6 +123,8 @@ int main(void)
     compare(c, &llama_bf16, "llama, bf16");
     const struct variant gpt_fp16 = {"gpt2", "dropout = 0.1\n", 2, "fp16", ""};
     compare(c, &gpt_fp16, "gpt2, fp16, 2 micro-batches");
+    const struct variant gpt_output = {"gpt2", "", 2, "fp16\noutput_dtype = bf16", ""};
+    compare(c, &gpt_output, "gpt2, fp16, outputs in bf16");
     test_against_one(c);
     int rc = check_done();
     comm_close(&c);
