@@ -187,7 +187,7 @@ static int choose_method(struct offload *o)
         }
         snprintf(o->refused, sizeof o->refused, "%s", err_text());
     }
-    FAIL(ERR_RESOURCE, "aio.io_method = %s: %s", want, o->refused);
+    FAIL(ERR_RESOURCE, "aio.io_method = %s: %s", want ? want : "auto", o->refused);
 }
 
 static int build(struct offload *o)

@@ -69,9 +69,10 @@ static void begin_block(struct uring *u, struct block *b, bool write)
 {
     struct io_uring_sqe *e = next_entry(u);
     if (write)
-        io_uring_prep_write(e, u->file, b->bytes, (unsigned)b->n_bytes, (uint64_t)b->at);
+        io_uring_prep_write(e, u->file, b->bytes, (unsigned)b->n_bytes, 0);
     else
-        io_uring_prep_read(e, u->file, b->bytes, (unsigned)b->n_bytes, (uint64_t)b->at);
+        io_uring_prep_read(e, u->file, b->bytes, (unsigned)b->n_bytes, 0);
+    e->off = (uint64_t)b->at; /* the functions' type differs between versions of liburing */
     io_uring_sqe_set_data(e, b);
     if (u->single_submit)
         submit(u, 0);
