@@ -87,7 +87,7 @@ static void gather(struct flow *f, int unit, bool now)
         if (f->unit[u].gathered || f->plan->unit[u].n_elem == 0)
             continue;
         f->unit[u].gathered = true;
-        f->ops->gather(f->self, u, now);
+        f->ops->gather(f->self, u, f->unit[u].left, now);
     }
 }
 
@@ -101,13 +101,21 @@ static void need(struct flow *f, int unit)
     }
 }
 
-static void release(struct flow *f, int unit)
+static void release(struct flow *f, int unit, bool leaves)
 {
     for (int u = unit; is_same(f, unit, u); u++) {
         if (f->unit[u].gathered)
-            f->ops->release(f->self, u);
+            f->ops->release(f->self, u, leaves && !f->unit[u].left);
+        f->unit[u].left |= f->unit[u].gathered && leaves;
         f->unit[u].gathered = f->unit[u].needed = false;
     }
+}
+
+/* Weights may be others than those of the last forward. */
+static void begin(struct flow *f)
+{
+    for (int u = 0; u < f->plan->n_units; u++)
+        f->unit[u].left = false;
 }
 
 static void form(struct flow *f, int unit)
@@ -148,6 +156,8 @@ static void end_sums(struct flow *f, int n_left)
 void flow_before_forward(struct flow *f, int unit, bool training)
 {
     const struct plan_unit *u = &f->plan->unit[unit];
+    if (unit == 0)
+        begin(f);
     gather(f, unit, true);
     need(f, unit);
     if (f->overlap.forward && !f->backwards)
@@ -161,8 +171,9 @@ void flow_before_forward(struct flow *f, int unit, bool training)
 
 void flow_after_forward(struct flow *f, int unit, bool training)
 {
-    if (!training || !f->plan->unit[unit].keep)
-        release(f, unit);
+    const struct plan_unit *u = &f->plan->unit[unit];
+    if (!training || !u->keep)
+        release(f, unit, training && !u->module->still);
 }
 
 void flow_before_backward(struct flow *f, int unit)
@@ -193,7 +204,7 @@ void flow_after_backward(struct flow *f, int unit, bool sums)
     if (sums)
         sum(f, unit, !later);
     end_sums(f, later && f->n_summing > 0 ? 1 : 0);
-    release(f, unit);
+    release(f, unit, false);
     if (f->overlap.backward == PREFETCH_POST)
         prefetch(f, f->backward, f->n_backward, f->reached + 1);
     f->backwards = unit != 0;
@@ -205,19 +216,22 @@ struct counting {
     struct pool gathered, grads;
     size_t elem_bytes;
     size_t *gathered_at, *grad_at; /* owned */
+    int64_t n[2];                  /* elements gathered first, again */
 };
 
-static void count_gather(void *self, int unit, bool now)
+static void count_gather(void *self, int unit, bool again, bool now)
 {
     struct counting *c = self;
+    int64_t n_elem = c->plan->unit[unit].n_elem;
     (void)now;
-    c->gathered_at[unit] =
-        pool_take(&c->gathered, (size_t)c->plan->unit[unit].n_elem * c->elem_bytes);
+    c->gathered_at[unit] = pool_take(&c->gathered, (size_t)n_elem * c->elem_bytes);
+    c->n[again] += n_elem;
 }
 
-static void count_release(void *self, int unit)
+static void count_release(void *self, int unit, bool leaves)
 {
     struct counting *c = self;
+    (void)leaves;
     pool_give(&c->gathered, c->gathered_at[unit]);
 }
 
@@ -274,7 +288,7 @@ static void pass_backward(struct flow *f, const struct module *m)
 }
 
 void flow_measure(const struct plan *p, const struct overlap *o, bool forms, size_t elem_bytes,
-                  size_t *gathered, size_t *grads)
+                  struct flow_needs *out)
 {
     static const struct flow_ops counting_ops = {.gather = count_gather,
                                                  .need = count_nothing,
@@ -290,11 +304,12 @@ void flow_measure(const struct plan *p, const struct overlap *o, bool forms, siz
     c.grad_at = zeroed(p->n_units, sizeof *c.grad_at);
     flow_init(&f, p, o, forms, &counting_ops, &c);
     pass_forward(&f, p->unit[0].module, false);
+    c.n[0] = c.n[1] = 0;
     pass_forward(&f, p->unit[0].module, true);
     pass_backward(&f, p->unit[0].module);
     REQUIRE(c.gathered.n == 0 && c.grads.n == 0);
-    *gathered = c.gathered.peak;
-    *grads = c.grads.peak;
+    *out = (struct flow_needs){
+        .gathered = c.gathered.peak, .grads = c.grads.peak, .n_first = c.n[0], .n_again = c.n[1]};
     flow_clear(&f);
     pool_clear(&c.gathered);
     pool_clear(&c.grads);

@@ -18,11 +18,12 @@ struct overlap {
     bool sums;           /* a gradient is summed while the next unit's is formed */
 };
 
-/* What happens to unit.  now: the next call is the one that waits for it. */
+/* What happens to unit.  now: the next call is the one that waits for it.  leaves: its weights go
+ * for the first time since forward, and come back for backward; again: they are what left. */
 struct flow_ops {
-    void (*gather)(void *self, int unit, bool now);
+    void (*gather)(void *self, int unit, bool again, bool now);
     void (*need)(void *self, int unit);
-    void (*release)(void *self, int unit);
+    void (*release)(void *self, int unit, bool leaves);
     void (*form)(void *self, int unit);
     void (*sum)(void *self, int unit, bool now);
     void (*end_sum)(void *self, int unit);
@@ -30,6 +31,7 @@ struct flow_ops {
 
 struct flow_unit {
     bool gathered, needed, forming;
+    bool left; /* in this micro-step's forward */
 };
 
 struct flow {
@@ -62,7 +64,14 @@ void flow_after_forward(struct flow *f, int unit, bool training);
 void flow_before_backward(struct flow *f, int unit);
 void flow_after_backward(struct flow *f, int unit, bool sums);
 
-/* The most bytes of gathered weights, of elem_bytes each, and of gradients in units' buffers that
- * training and evaluation need at once.  Local. */
+/* What a run of the rules takes. */
+struct flow_needs {
+    size_t gathered, grads;   /* bytes of whole weights, of elem_bytes each, and of units' gradients
+                               that training and evaluation need at once at the most */
+    int64_t n_first, n_again; /* elements that a training micro-step gathers: in forward, and of
+                                 those again that had left */
+};
+
+/* Local. */
 void flow_measure(const struct plan *p, const struct overlap *o, bool forms, size_t elem_bytes,
-                  size_t *gathered, size_t *grads);
+                  struct flow_needs *out);

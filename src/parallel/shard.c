@@ -58,7 +58,7 @@ static void place_in_node(struct shard *s)
 static int alloc_arrays(struct shard *s)
 {
     struct shard_memory z;
-    size_t gathered, grads, elem = dtype_bytes(s->conf.compute);
+    struct flow_needs needs;
     bool forms = shard_forms_in_unit(s->row, &s->conf);
     shard_measure(s->plan, s->model, &s->conf, s->comm->rank, &z);
     if (s->node)
@@ -75,9 +75,9 @@ static int alloc_arrays(struct shard *s)
         TRY(take_bytes(s, z.gathered, &s->gathered_memory));
     if (!s->unit_grad_memory)
         TRY(take_bytes(s, z.unit_grads, &s->unit_grad_memory));
-    flow_measure(s->plan, &s->conf.overlap, forms, elem, &gathered, &grads);
-    pool_init(&s->gathered, s->plan->n_units, gathered);
-    pool_init(&s->unit_grads, s->plan->n_units, grads);
+    flow_measure(s->plan, &s->conf.overlap, forms, dtype_bytes(s->conf.compute), &needs);
+    pool_init(&s->gathered, s->plan->n_units, needs.gathered);
+    pool_init(&s->unit_grads, s->plan->n_units, needs.grads);
     flow_init(&s->flow, s->plan, &s->conf.overlap, forms, &shard_flow_ops, s);
     return ERR_OK;
 }

@@ -77,8 +77,10 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
         out->disk += out->master;
         out->master = 0;
     }
-    flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), elem, &out->gathered,
-                 &out->unit_grads);
+    struct flow_needs needs;
+    flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), elem, &needs);
+    out->gathered = needs.gathered;
+    out->unit_grads = needs.grads;
     if (conf->power_sgd.on) {
         struct power_sgd_sizes h;
         power_sgd_measure(p, m, conf, &h);
@@ -130,12 +132,13 @@ static void count_step(const struct plan *p, const struct model *m, const struct
         b->gathered = n * (row->shard_optim ? elem : sizeof(float)); /* else the summed gradient */
         return;
     }
-    for (int u = 0; u < p->n_units; u++) {
-        const struct plan_unit *x = &p->unit[u];
-        bool once = x->keep || x->module->still;
-        double times = x->persists ? !x->frozen : once ? micro : 2 * micro;
-        b->gathered += times * (double)x->n_elem * elem;
-    }
+    struct flow_needs needs;
+    flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), dtype_bytes(conf->compute),
+                 &needs);
+    b->gathered = micro * elem * (double)(needs.n_first + needs.n_again);
+    for (int u = 0; u < p->n_units; u++) /* and, behind the update, what is always whole */
+        if (p->unit[u].persists && !p->unit[u].frozen)
+            b->gathered += (double)p->unit[u].n_elem * elem;
 }
 
 static double others(double n)

@@ -76,13 +76,14 @@ static void run_task(struct comm *c, struct comm_task *t, bool now)
 }
 
 /* Cast the own part first, then gather in the compute dtype. */
-static void gather(void *self, int unit, bool now)
+static void gather(void *self, int unit, bool again, bool now)
 {
     struct shard *s = self;
     struct shard_unit *x = &s->unit[unit];
     const struct plan_unit *u = x->plan;
     size_t elem = dtype_bytes(s->conf.compute), n_bytes = (size_t)u->n_elem * elem;
     int64_t begin = u->cut[s->comm->rank], n = u->cut[s->comm->rank + 1] - begin;
+    (void)again;
     x->gathered_at = pool_take(&s->gathered, n_bytes);
     char *whole = s->gathered_memory + x->gathered_at;
     if (s->has_node_copy)
@@ -101,11 +102,12 @@ static void need(void *self, int unit)
     unit_point_weights(x, x->gather.buf, x->gather.elem_bytes);
 }
 
-static void release(void *self, int unit)
+static void release(void *self, int unit, bool leaves)
 {
     struct shard *s = self;
     struct shard_unit *x = &s->unit[unit];
     size_t n_bytes = (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+    (void)leaves;
     pool_give(&s->gathered, x->gathered_at);
     if (s->has_node_copy)
         x->left = (struct unit_place){x->gathered_at, x->gathered_at + n_bytes, node_mark(s->node)};

@@ -73,22 +73,24 @@ static void compare(struct comm *c, const struct variant *v, const char *more, c
 
 /* Units that are gathered at once, beside those that stay: what limit_all_gathers is about. */
 struct watch {
-    int now, most, early;
+    int now, most, early, left, again;
 };
 
-static void watch_gather(void *self, int unit, bool now)
+static void watch_gather(void *self, int unit, bool again, bool now)
 {
     struct watch *w = self;
     (void)unit;
+    w->again += again;
     w->now++;
     w->most = w->now > w->most ? w->now : w->most;
     w->early += !now;
 }
 
-static void watch_release(void *self, int unit)
+static void watch_release(void *self, int unit, bool leaves)
 {
     struct watch *w = self;
     (void)unit;
+    w->left += leaves;
     w->now--;
 }
 
@@ -157,16 +159,21 @@ static void test_flow(void)
         CHECK(watch(&t, PREFETCH_POST, false, 1).early == 5);
         CHECK(watch(&t, PREFETCH_PRE, true, 1).early == 12);
     }
+    TEST ("every unit but the root leaves in forward and is gathered again in backward") {
+        struct watch w = watch(&t, PREFETCH_PRE, true, 1);
+        CHECK(w.left == 6 && w.again == 6);
+        w = watch(&t, PREFETCH_POST, false, 2);
+        CHECK(w.left == 6 && w.again == 6);
+    }
     TEST ("the plan's bytes: one more unit for a prefetch, one more gradient behind the next") {
         const struct plan *p = t.run.plan;
         size_t unit = (size_t)p->unit[1].n_elem * 4, root = (size_t)p->unit[0].n_elem * 4;
-        size_t gathered, grads;
-        flow_measure(p, &(struct overlap){PREFETCH_NONE, false, 1, INT64_MAX, false}, true, 4,
-                     &gathered, &grads);
-        CHECK(gathered == root + unit && grads == root + unit);
-        flow_measure(p, &(struct overlap){PREFETCH_PRE, true, 1, INT64_MAX, true}, true, 4,
-                     &gathered, &grads);
-        CHECK(gathered == root + 2 * unit && grads == root + 2 * unit);
+        struct flow_needs n;
+        flow_measure(p, &(struct overlap){PREFETCH_NONE, false, 1, INT64_MAX, false}, true, 4, &n);
+        CHECK(n.gathered == root + unit && n.grads == root + unit);
+        flow_measure(p, &(struct overlap){PREFETCH_PRE, true, 1, INT64_MAX, true}, true, 4, &n);
+        CHECK(n.gathered == root + 2 * unit && n.grads == root + 2 * unit);
+        CHECK(4 * n.n_first == (int64_t)(root + 6 * unit) && 4 * n.n_again == (int64_t)(6 * unit));
     }
     train_close(&t);
     comm_close(&self);

@@ -138,33 +138,46 @@ static void test_bits(struct comm *c, size_t model)
     }
 }
 
+/* Bytes that a step gathers: what the plan says. */
+static double gathered(struct comm *c, size_t model, const char *keys)
+{
+    struct train_run t;
+    struct shard_traffic x;
+    const struct shard_world one = {1, 1, c->size};
+    set_up(&t, c, model, keys);
+    train_start(&t);
+    train_step(&t);
+    watched = t.engine->group->ops;
+    watching = *watched;
+    watching.all_gather = watch_gather;
+    t.engine->group->ops = &watching;
+    n_gathered = 0;
+    train_step(&t);
+    t.engine->group->ops = watched;
+    shard_count_traffic(t.run.plan, t.run.model, &t.run.shard, &one, &x);
+    CHECK_NEAR(n_gathered * (c->size - 1) / c->size, x.gathered, 1);
+    train_close(&t);
+    return n_gathered;
+}
+
 /* What the plan says is gathered is what a step gathers: still units once. */
 static void test_gathers(struct comm *c)
 {
     TEST ("a block without backward is gathered once a step, as the plan counts it") {
         double with[3], without = 0;
         for (size_t model = 0; model < 3; model++) {
-            struct train_run t;
-            struct shard_traffic x;
-            const struct shard_world one = {1, 1, c->size};
-            set_up(&t, c, model, FSDP("FULL_SHARD", ""));
-            train_start(&t);
-            train_step(&t);
-            watched = t.engine->group->ops;
-            watching = *watched;
-            watching.all_gather = watch_gather;
-            t.engine->group->ops = &watching;
-            n_gathered = 0;
-            train_step(&t);
-            t.engine->group->ops = watched;
-            shard_count_traffic(t.run.plan, t.run.model, &t.run.shard, &one, &x);
-            CHECK_NEAR(n_gathered * (c->size - 1) / c->size, x.gathered, 1);
-            with[model] = n_gathered;
-            without = model == 0 ? n_gathered : without;
-            train_close(&t);
+            with[model] = gathered(c, model, FSDP("FULL_SHARD", ""));
+            without = model == 0 ? with[0] : without;
         }
         /* one block of three, where all but the root are gathered twice */
         CHECK(with[1] < without && with[2] < without && with[1] > 0.6 * without);
+    }
+    TEST ("units inside a block that runs again are gathered once more, as the plan counts it") {
+        const char *inner = FSDP("FULL_SHARD", "fsdp_transformer_layer_cls_to_wrap = Linear\n");
+        const char *again = "activation_checkpointing = true\n" FSDP(
+            "FULL_SHARD", "fsdp_transformer_layer_cls_to_wrap = Linear\n");
+        for (size_t model = 0; model < 3; model++)
+            CHECK(gathered(c, model, again) > 1.1 * gathered(c, model, inner));
     }
 }
 
