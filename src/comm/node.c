@@ -7,13 +7,15 @@
 
 struct node {
     struct comm *below; /* borrowed */
+    struct node *owner; /* borrowed, or itself: whose memory and counters these are */
     struct node_memory memory;
-    int *local;               /* owned: (size of below) rank in the node, -1: on another one */
-    int *source;              /* owned: (size) rank of the node that has a rank's part */
-    struct exchange others;   /* parts that travel between nodes */
-    bool is_whole;            /* all ranks are on this node */
-    int begin, end, n_levels; /* the largest subtree around this rank that is all in the node */
-    uint32_t n_tasks, n_marks;
+    int color;                 /* which node it is */
+    int *local;                /* owned: (size of below) rank in the node, -1: on another one */
+    int *source;               /* owned: (size) rank of the node that has a rank's part */
+    struct exchange others;    /* parts that travel between nodes */
+    bool is_whole;             /* all ranks are on this node */
+    int begin, end, n_levels;  /* the largest subtree around this rank that is all in the node */
+    uint32_t n_tasks, n_marks; /* the owner's */
 };
 
 static struct node *impl_of(const struct comm *c)
@@ -21,17 +23,24 @@ static struct node *impl_of(const struct comm *c)
     return c->impl;
 }
 
+static const struct node_memory *memory_of(const struct node *n)
+{
+    return &n->owner->memory;
+}
+
 /* Everybody in the node has come as far as this rank has. */
 static void raise_tasks(struct node *n)
 {
-    n->n_tasks++;
-    counter_raise(&n->memory.progress[n->memory.rank].tasks);
+    const struct node_memory *m = memory_of(n);
+    n->owner->n_tasks++;
+    counter_raise(&m->progress[m->rank].tasks);
 }
 
 static void await_tasks(struct node *n)
 {
-    for (int r = 0; r < n->memory.size; r++)
-        counter_await(&n->memory.progress[r].tasks, n->n_tasks);
+    const struct node_memory *m = memory_of(n);
+    for (int r = 0; r < m->size; r++)
+        counter_await(&m->progress[r].tasks, n->owner->n_tasks);
 }
 
 uint32_t node_mark(struct node *n)
@@ -48,12 +57,12 @@ void node_await(struct node *n, uint32_t mark)
 
 void *node_shared(const struct node *n)
 {
-    return n->memory.base + n->memory.head_bytes;
+    return memory_of(n)->base + memory_of(n)->head_bytes;
 }
 
 void *node_own(const struct node *n)
 {
-    return node_memory_own(&n->memory, n->memory.rank);
+    return node_memory_own(memory_of(n), memory_of(n)->rank);
 }
 
 size_t node_bytes_used(const struct node *n)
@@ -69,19 +78,19 @@ static bool lies_in(const void *p, const void *base, size_t n_bytes)
 
 static bool is_shared(const struct node *n, const void *p)
 {
-    return lies_in(p, node_shared(n), n->memory.shared_bytes);
+    return lies_in(p, node_shared(n), memory_of(n)->shared_bytes);
 }
 
 static bool is_own(const struct node *n, const void *p)
 {
-    return lies_in(p, node_own(n), n->memory.own_bytes);
+    return lies_in(p, node_own(n), memory_of(n)->own_bytes);
 }
 
 /* Where rank local of the node has what this rank has at own. */
 static char *peer(const struct node *n, int local, const void *own)
 {
     size_t at = (size_t)((const char *)own - (const char *)node_own(n));
-    return node_memory_own(&n->memory, local) + at;
+    return node_memory_own(memory_of(n), local) + at;
 }
 
 /* Once for all: own parts arrive from this node and the others, and that is all. */
@@ -101,7 +110,7 @@ static void gather_own(struct node *n, char *buf, const int64_t *cut, size_t ele
     raise_tasks(n);
     await_tasks(n);
     for (int r = 0; r < n->below->size; r++) {
-        if (n->source[r] == n->memory.rank)
+        if (n->source[r] == memory_of(n)->rank)
             continue;
         size_t begin = (size_t)cut[r] * elem_bytes, end = (size_t)cut[r + 1] * elem_bytes;
         memcpy(buf + begin, peer(n, n->source[r], buf) + begin, end - begin);
@@ -217,7 +226,8 @@ static struct comm *node_split(struct comm *c, int color, int key)
 
 static void free_node(struct node *n)
 {
-    node_memory_close(&n->memory);
+    if (n->owner == n)
+        node_memory_close(&n->memory);
     free(n->local);
     free(n->source);
     free(n->others.to);
@@ -263,14 +273,26 @@ static int receiver(const int64_t *node_of, int size, int from, int64_t node)
     FATAL("a node without ranks");
 }
 
-static void plan_exchange(struct node *n, const int64_t *node_of)
+/* Ranks of the node count from 0, but for those that have a number in the owner's memory. */
+static void number_ranks(struct node *n, const int64_t *node_of)
 {
     int size = n->below->size, rank = n->below->rank, next = 0;
+    int64_t *local_of = comm_zeroed((size_t)size, sizeof *local_of);
+    local_of[rank] = n->owner->memory.rank;
+    if (n->owner != n)
+        n->below->ops->sum_i64(n->below, local_of, size);
     n->is_whole = true;
     for (int r = 0; r < size; r++) {
-        n->local[r] = node_of[r] == node_of[rank] ? next++ : -1;
-        n->is_whole &= n->local[r] >= 0;
+        bool here = node_of[r] == node_of[rank];
+        n->local[r] = !here ? -1 : n->owner == n ? next++ : (int)local_of[r];
+        n->is_whole &= here;
     }
+    free(local_of);
+}
+
+static void plan_exchange(struct node *n, const int64_t *node_of)
+{
+    int size = n->below->size, rank = n->below->rank;
     for (int r = 0; r < size; r++) {
         bool first = true; /* of its node */
         for (int q = 0; q < r; q++)
@@ -310,22 +332,33 @@ static void find_subtree(struct node *n)
     }
 }
 
-static struct node *make_node(struct comm *c, int node)
+static struct node *make_node(struct comm *c, int color, struct node *owner)
 {
     size_t size = (size_t)c->size;
     struct node *n = comm_zeroed(1, sizeof *n);
-    *n = (struct node){.below = c, .memory.fd = -1};
+    *n = (struct node){.below = c, .owner = owner ? owner : n, .memory.fd = -1, .color = color};
     n->local = comm_zeroed(size, sizeof *n->local);
     n->source = comm_zeroed(size, sizeof *n->source);
     n->others.to = comm_zeroed(size, sizeof *n->others.to);
     n->others.from = comm_zeroed(size, sizeof *n->others.from);
     int64_t *node_of = comm_zeroed(size, sizeof *node_of);
-    node_of[c->rank] = node;
+    node_of[c->rank] = color;
     c->ops->sum_i64(c, node_of, c->size);
+    number_ranks(n, node_of);
     plan_exchange(n, node_of);
     find_subtree(n);
     free(node_of);
     return n;
+}
+
+static struct comm *wrap(struct comm *c, struct node *n)
+{
+    struct comm *x = comm_zeroed(1, sizeof *x);
+    *x = *c;
+    x->ops = &node_ops;
+    x->impl = n;
+    comm_sum_room(x);
+    return x;
 }
 
 int comm_open_node(struct comm *c, const int *node, size_t shared_bytes, size_t own_bytes,
@@ -335,7 +368,7 @@ int comm_open_node(struct comm *c, const int *node, size_t shared_bytes, size_t 
     *out = NULL;
     *memory = NULL;
     int color = node ? *node : c->node;
-    struct node *n = make_node(c, color);
+    struct node *n = make_node(c, color, NULL);
     struct comm *local = comm_split(c, color, c->rank);
     int rc = node_memory_open(&n->memory, local, shared_bytes, own_bytes);
     comm_close(&local);
@@ -344,12 +377,13 @@ int comm_open_node(struct comm *c, const int *node, size_t shared_bytes, size_t 
         free_node(n);
         return rc;
     }
-    struct comm *x = comm_zeroed(1, sizeof *x);
-    *x = *c;
-    x->ops = &node_ops;
-    x->impl = n;
-    comm_sum_room(x);
-    *out = x;
+    *out = wrap(c, n);
     *memory = n;
     return ERR_OK;
+}
+
+struct comm *comm_share_node(struct comm *c, struct node *memory)
+{
+    REQUIRE(c->size > 1);
+    return wrap(c, make_node(c, memory->color, memory));
 }

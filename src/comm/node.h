@@ -18,6 +18,12 @@ struct node;
 int comm_open_node(struct comm *c, const int *node, size_t shared_bytes, size_t own_bytes,
                    struct comm **out, struct node **memory);
 
+/* A communicator of c's ranks, who are some of those that have memory, over that memory, for
+ * gathers and sums that all of those make at the same place of their order, each in its own c.  In
+ * the node's one part only where no node has ranks of several c's.  c and memory are borrowed until
+ * comm_close().  Collective on c. */
+struct comm *comm_share_node(struct comm *c, struct node *memory);
+
 /* The node's one part, and this rank's own.  Aligned to 4096 bytes, zeroed.  Local. */
 void *node_shared(const struct node *n);
 void *node_own(const struct node *n);

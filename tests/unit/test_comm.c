@@ -134,6 +134,48 @@ static void test_tasks(struct comm *c, float *room)
     }
 }
 
+/* Does no node have ranks of several groups of k neighbours? */
+static bool groups_hold_nodes(struct comm *world, int node, int k)
+{
+    int64_t node_of[64] = {0};
+    bool hold = true;
+    node_of[world->rank] = node;
+    world->ops->sum_i64(world, node_of, world->size);
+    for (int a = 0; a < world->size; a++)
+        for (int b = 0; b < world->size; b++)
+            hold &= node_of[a] != node_of[b] || a / k == b / k;
+    return hold;
+}
+
+/* Groups of k neighbours over the memory of all. */
+static void test_groups(struct comm *world, int node, struct node *n, int k)
+{
+    struct comm *below = comm_split(world, world->rank / k, world->rank);
+    struct comm *c = comm_share_node(below, n);
+    int64_t cut[64];
+    cuts(cut, k);
+    TEST ("groups of neighbours: ranks of their own") {
+        CHECK(c->size == k && c->rank == world->rank % k);
+    }
+    test_reduce(c, node_own(n));
+    test_tasks(c, node_own(n));
+    if (groups_hold_nodes(world, node, k))
+        TEST ("each group gathers into its nodes' one part") {
+            float *x = node_shared(n);
+            for (int round = 0; round < 20; round++) {
+                float first = (float)(world->rank / k + round);
+                for (int64_t i = cut[c->rank]; i < cut[c->rank + 1]; i++)
+                    x[i] = first + (float)i;
+                c->ops->all_gather(c, x, cut, sizeof *x);
+                for (int64_t i = 0; i < N; i++)
+                    CHECK(x[i] == first + (float)i);
+                node_await(n, node_mark(n));
+            }
+        }
+    comm_close(&c);
+    comm_close(&below);
+}
+
 static void use_memory(struct comm *world, int node, const char *what)
 {
     struct comm *c;
@@ -171,6 +213,10 @@ static void use_memory(struct comm *world, int node, const char *what)
         c->ops->max_i64(c, &any, 1);
         CHECK(any == 1);
     }
+    for (int k = 2; k < world->size; k *= 2)
+        if (world->size % k == 0)
+            test_groups(world, node, n, k);
+    test_reduce(c, node_own(n)); /* whose counters the groups have raised */
     comm_close(&c);
     CHECK(c == NULL);
 }
