@@ -72,16 +72,19 @@ static void print_row(const struct run *r, const struct policy *policy,
     int64_t group = given ? r->strategy.group_size : group_of(policy, world);
     struct wrap wrap = r->strategy.wrap;
     struct shard_conf conf = r->shard;
-    if (!mine) { /* what the job's own plugin keeps whole or on disk is no other's way */
+    struct run view = *r;
+    view.strategy.group_size = (int)group;
+    if (!mine) { /* what the job's own plugin keeps, whole, for backward or on disk */
         wrap.persist_elems = wrap.reuse_elems = 0;
         conf.offload = (struct offload_conf){.dir = NULL};
+        view.strategy.second_size = 0;
     }
     const struct policy *row = mine ? r->strategy.policy : policy; /* no_sync is the job's own */
     const struct plan *p = plan_make(r->model, row, &wrap, (int)group, a);
     struct shard_memory s;
     struct shard_traffic x;
     int rank = largest_rank(p), here = (int)(node < group ? node : group);
-    run_share_node(r, here, here, &conf);
+    run_share_node(&view, &(struct node_shape){here, here, true}, &conf);
     shard_measure(p, r->model, &conf, rank, &s);
     const struct shard_world w = {r->batching.accumulation, r->strategy.n_ranks / group, node};
     shard_count_traffic(p, r->model, &conf, &w, &x);
@@ -94,7 +97,7 @@ static void print_row(const struct run *r, const struct policy *policy,
     column(t, (double)s.master);
     column(t, (double)s.grad);
     column(t, (double)s.state);
-    column(t, (double)(s.gathered + s.unit_grads + s.scratch + s.swap + s.hook));
+    column(t, (double)(s.gathered + s.second + s.unit_grads + s.scratch + s.swap + s.hook));
     column(t, activations);
     column(t, snapshots);
     column(t, host);
@@ -153,7 +156,8 @@ const struct command plan_command = {
     .help =
         "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
         "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
-        "what comes and goes: gathered units, gradients of units, sums, tiles of what is on disk.\n"
+        "what comes and goes: gathered units, parts of them that are kept for backward,\n"
+        "gradients of units, sums, tiles of what is on disk.\n"
         "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
         "is room; checkpoint.async = false needs none.\n"
         "host: memory of the rank, all of these and 6 MiB that libraries keep; node: of a node's\n"

@@ -72,6 +72,7 @@ struct memory_ops {
     void (*to_host)(struct stream *s, void *host, const void *dev, size_t n_bytes);
     void (*to_device)(struct stream *s, void *dev, const void *host, size_t n_bytes);
     void (*zero)(struct stream *s, void *dev, size_t n_bytes);
+    void (*copy)(struct stream *s, void *to, const void *from, size_t n_bytes); /* inside dev */
 };
 
 struct matmul;

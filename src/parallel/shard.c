@@ -75,6 +75,7 @@ static int alloc_arrays(struct shard *s)
         TRY(take_bytes(s, z.gathered, &s->gathered_memory));
     if (!s->unit_grad_memory)
         TRY(take_bytes(s, z.unit_grads, &s->unit_grad_memory));
+    TRY(take_bytes(s, z.second, &s->second_memory));
     flow_measure(s->plan, &s->conf.overlap, forms, dtype_bytes(s->conf.compute), &needs);
     pool_init(&s->gathered, s->plan->n_units, needs.gathered);
     pool_init(&s->unit_grads, s->plan->n_units, needs.grads);
@@ -82,16 +83,32 @@ static int alloc_arrays(struct shard *s)
     return ERR_OK;
 }
 
+static int take_cut(const struct shard *s, int n, int64_t **out)
+{
+    *out = calloc((size_t)n + 1, sizeof **out);
+    if (!*out)
+        FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
+    return ERR_OK;
+}
+
 static int cut_replicas(struct shard *s, struct shard_unit *x)
 {
     int n = s->replicas->size;
-    int64_t own = x->plan->cut[s->comm->rank + 1] - x->plan->cut[s->comm->rank];
-    int64_t *cut = calloc((size_t)n + 1, sizeof *cut);
-    if (!cut)
-        FAIL(ERR_RESOURCE, "no memory for the model's tables on rank %d", s->comm->rank);
+    int64_t own = x->plan->cut[s->comm->rank + 1] - x->plan->cut[s->comm->rank], *cut;
+    TRY(take_cut(s, n, &cut));
     for (int r = 0; r <= n; r++)
         cut[r] = own / BLOCK_ELEMS * r / n * BLOCK_ELEMS;
     x->replica_cut = cut;
+    return ERR_OK;
+}
+
+static int cut_second(struct shard *s, struct shard_unit *x)
+{
+    int64_t *cut;
+    TRY(take_cut(s, s->second->size, &cut));
+    for (int r = 0; r <= s->second->size; r++)
+        cut[r] = shard_second_cut(s->plan, x->plan, &s->conf, r);
+    x->second_cut = cut;
     return ERR_OK;
 }
 
@@ -111,6 +128,8 @@ static int make_units(struct shard *s)
         *begin += p->unit[u].cut[s->comm->rank + 1] - p->unit[u].cut[s->comm->rank];
         if (s->replicas)
             TRY(cut_replicas(s, x));
+        if (s->second)
+            TRY(cut_second(s, x));
     }
     return ERR_OK;
 }
@@ -124,6 +143,19 @@ static void place_copies(struct shard *s)
             continue;
         x->copy = at;
         at += (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
+    }
+}
+
+static void place_second(struct shard *s)
+{
+    char *at = s->second_memory;
+    for (int u = 0; u < s->plan->n_units; u++) {
+        struct shard_unit *x = &s->unit[u];
+        if (!shard_has_second(s->plan, x->plan, &s->conf))
+            continue;
+        const int64_t *own = x->second_cut + s->second->rank;
+        x->second_part = at;
+        at += (size_t)(own[1] - own[0]) * dtype_bytes(s->conf.compute);
     }
 }
 
@@ -170,6 +202,7 @@ static int build(struct shard *s)
     TRY(swap_create(s)); /* a full disk is known before memory is taken */
     TRY(alloc_arrays(s));
     place_copies(s);
+    place_second(s);
     TRY(alloc_tables(s));
     point_rows(s);
     return s->conf.power_sgd.on ? power_sgd_create(s, &s->power_sgd) : ERR_OK;
@@ -181,6 +214,7 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
     struct comm *c = ranks->comm, *replicas = ranks->replicas;
     REQUIRE(plan->size == c->size);
     REQUIRE(conf->node_memory == (ranks->node != NULL));
+    REQUIRE(conf->second_size == (ranks->second ? ranks->second->size : 0));
     struct shard *s = calloc(1, sizeof *s);
     if (!s)
         FATAL("out of memory");
@@ -189,6 +223,7 @@ int shard_create(const struct plan *plan, const struct model *m, const struct sh
                         .model = m,
                         .comm = c,
                         .replicas = replicas && replicas->size > 1 ? replicas : NULL,
+                        .second = ranks->second,
                         .node = ranks->node,
                         .stream = stream,
                         .conf = *conf,
@@ -221,6 +256,7 @@ static void give_arrays(struct shard *s)
         give(s, s->grad, z.grad);
     if (!s->node || !s->row->shard_optim)
         give(s, s->copy, z.copy);
+    give(s, s->second_memory, z.second);
     if (s->node)
         return;
     give(s, s->gathered_memory, z.gathered);
@@ -238,6 +274,7 @@ void shard_destroy(struct shard **shard)
     for (int u = 0; s->unit && u < s->plan->n_units; u++) {
         s->plan->unit[u].module->hooks = NULL;
         free((void *)(uintptr_t)s->unit[u].replica_cut);
+        free((void *)(uintptr_t)s->unit[u].second_cut);
     }
     give_arrays(s);
     swap_destroy(s);

@@ -27,6 +27,8 @@ struct shard_conf {
     bool node_memory; /* what ranks of a node read of each other lies in memory that they share */
     bool node_copy;   /* and gathered weights are there once a node, not once a rank */
     int node_ranks;   /* ranks of the group on a node; the fewest where nodes differ */
+    int second_size;  /* neighbours in the group that keep what leaves after forward, each a part,
+                         so that backward gathers among them alone; 0: none do */
 };
 
 struct shard {
@@ -35,6 +37,7 @@ struct shard {
     const struct model *model; /* borrowed */
     struct comm *comm;         /* borrowed: the ranks that share the model */
     struct comm *replicas;     /* borrowed: the same parts on other nodes; NULL: none */
+    struct comm *second;       /* borrowed: those of comm that keep what leaves; NULL: none */
     struct node *node;         /* borrowed: comm's memory, or NULL */
     struct stream *stream;     /* borrowed */
     struct shard_conf conf;
@@ -49,6 +52,7 @@ struct shard {
     struct pool gathered;   /* whole units' weights, while parameters are sharded */
     struct pool unit_grads; /* whole units' gradients of the micro-step in hand */
     char *gathered_memory, *unit_grad_memory; /* owned */
+    char *second_memory;                      /* owned: this rank's parts of what left */
     bool has_node_copy;                       /* gathered_memory, or copy, is the node's */
     float *reduce_scratch;                    /* owned */
     double *block_sum;                        /* owned: squares of this rank's parts, by block */
@@ -66,6 +70,7 @@ struct shard {
 /* Ranks that hold one model, and those that hold the same part of other copies. */
 struct shard_ranks {
     struct comm *comm, *replicas; /* replicas NULL: none */
+    struct comm *second;          /* second_size neighbours of comm; NULL: none */
     struct node *node;            /* of comm, as large as shard_measure() says; NULL: none */
 };
 
@@ -79,6 +84,7 @@ struct shard_memory {
     size_t master, copy; /* fp32 weights; weights in the compute dtype */
     size_t grad, state;  /* gradients; all moments together */
     size_t gathered;     /* whole units while parameters are sharded */
+    size_t second;       /* parts of them from forward to backward */
     size_t unit_grads;   /* gradients of units while they are formed */
     size_t scratch;      /* of sums over the ranks */
     size_t swap;         /* buffers of what is on disk */

@@ -15,6 +15,8 @@ struct shard_unit {
     void *copy;                  /* whole, compute dtype, for good; NULL: none */
     int64_t own_begin;           /* of this rank's part in arrays of parts */
     const int64_t *replica_cut;  /* owned by shard: parts of the own part, by replica; or NULL */
+    const int64_t *second_cut;   /* owned by shard: parts of the ranks of second; or NULL */
+    char *second_part;           /* this rank's, in the compute dtype; NULL: it never leaves */
     size_t gathered_at, grad_at; /* places in the pools */
     struct unit_place left;      /* where its weights were */
     float *unit_grad;            /* whole; NULL unless its gradient is being formed or summed */
@@ -27,6 +29,18 @@ int64_t shard_slice_elems(const struct shard_conf *conf, int P);
 
 /* Whether this unit's weights have a place of their own in the compute dtype, for good.  Local. */
 bool shard_has_copy(const struct plan *p, const struct plan_unit *u, const struct shard_conf *conf);
+
+/* Whether a unit's weights leave after forward to parts that a few ranks keep.  Local. */
+bool shard_has_second(const struct plan *p, const struct plan_unit *u,
+                      const struct shard_conf *conf);
+
+/* Where the part of rank r of those begins: what the neighbours around it own of the unit, in the
+ * same order.  Local. */
+static inline int64_t shard_second_cut(const struct plan *p, const struct plan_unit *u,
+                                       const struct shard_conf *conf, int r)
+{
+    return u->cut[r * (p->size / conf->second_size)];
+}
 
 /* Where element begin of a row has its copy in the compute dtype; NULL: nowhere.  Local. */
 void *shard_copy_at(const struct shard *s, int row, int64_t begin);

@@ -17,6 +17,27 @@ bool shard_has_copy(const struct plan *p, const struct plan_unit *u, const struc
     return conf->compute != DTYPE_F32 || p->policy->shard_optim; /* else layers read the master */
 }
 
+bool shard_has_second(const struct plan *p, const struct plan_unit *u,
+                      const struct shard_conf *conf)
+{
+    return conf->second_size > 0 && p->policy->shard_params &&
+           !(u->keep || u->persists || u->module->still);
+}
+
+/* Bytes of rank's second parts. */
+static size_t second_bytes(const struct plan *p, const struct shard_conf *conf, int rank)
+{
+    int64_t n = 0;
+    for (int u = 0; u < p->n_units; u++) {
+        const struct plan_unit *x = &p->unit[u];
+        if (!shard_has_second(p, x, conf))
+            continue;
+        int r = rank % conf->second_size;
+        n += shard_second_cut(p, x, conf, r + 1) - shard_second_cut(p, x, conf, r);
+    }
+    return (size_t)n * dtype_bytes(conf->compute);
+}
+
 static int64_t scratch_elems(const struct plan *p, const struct shard_conf *conf)
 {
     int64_t most = p->size * shard_slice_elems(conf, p->size), unit = 0;
@@ -81,6 +102,7 @@ void shard_measure(const struct plan *p, const struct model *m, const struct sha
     flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), elem, &needs);
     out->gathered = needs.gathered;
     out->unit_grads = needs.grads;
+    out->second = second_bytes(p, conf, rank);
     if (conf->power_sgd.on) {
         struct power_sgd_sizes h;
         power_sgd_measure(p, m, conf, &h);
@@ -95,14 +117,14 @@ size_t shard_bytes(const struct plan *p, const struct model *m, const struct sha
 {
     struct shard_memory z;
     shard_measure(p, m, conf, rank, &z);
-    return z.master + z.copy + z.grad + z.state + z.gathered + z.unit_grads + z.scratch + z.swap +
-           z.hook;
+    return z.master + z.copy + z.grad + z.state + z.gathered + z.second + z.unit_grads + z.scratch +
+           z.swap + z.hook;
 }
 
-/* Bytes of the arrays that a step gathers and sums over the ranks of a group, and over the replicas
- * of all parts. */
+/* Bytes of the arrays that a step gathers and sums over the ranks of a group, that it gathers from
+ * second parts, and what goes over the replicas of all parts. */
 struct step_bytes {
-    double gathered, summed, replicas_gathered, replicas_summed;
+    double gathered, summed, again, replicas_gathered, replicas_summed;
 };
 
 /* A step of LocalSGD sums and gathers the weights, every so many steps. */
@@ -135,7 +157,8 @@ static void count_step(const struct plan *p, const struct model *m, const struct
     struct flow_needs needs;
     flow_measure(p, &conf->overlap, shard_forms_in_unit(row, conf), dtype_bytes(conf->compute),
                  &needs);
-    b->gathered = micro * elem * (double)(needs.n_first + needs.n_again);
+    *(conf->second_size > 0 ? &b->again : &b->gathered) = micro * elem * (double)needs.n_again;
+    b->gathered += micro * elem * (double)needs.n_first;
     for (int u = 0; u < p->n_units; u++) /* and, behind the update, what is always whole */
         if (p->unit[u].persists && !p->unit[u].frozen)
             b->gathered += (double)p->unit[u].n_elem * elem;
@@ -144,6 +167,21 @@ static void count_step(const struct plan *p, const struct model *m, const struct
 static double others(double n)
 {
     return n > 1 ? (n - 1) / n : 0;
+}
+
+/* What leaves a node, on average, where b bytes are gathered from second parts: groups of
+ * neighbours that are all on one node send nothing. */
+static double second_left(const struct plan *p, const struct shard_conf *conf, int64_t here,
+                          bool by_node, double b)
+{
+    int k = conf->second_size;
+    double left = 0;
+    for (int64_t first = 0; b > 0 && first < p->size; first += k) {
+        double nodes = (double)((first + k - 1) / here - first / here + 1);
+        if (nodes > 1)
+            left += by_node ? b * (nodes - 1) : nodes * b * others(k);
+    }
+    return left * (double)here / p->size;
 }
 
 void shard_count_traffic(const struct plan *p, const struct model *m, const struct shard_conf *conf,
@@ -156,7 +194,8 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     else
         count_step(p, m, conf, w, &b);
     *out = (struct shard_traffic){
-        .gathered = b.gathered * others(P) + b.replicas_gathered / P * others(R),
+        .gathered = b.gathered * others(P) + b.again * others(conf->second_size) +
+                    b.replicas_gathered / P * others(R),
         .summed = b.summed * others(P) + b.replicas_summed / P * others(R)};
     out->sent = out->gathered + out->summed;
     /* A tree of neighbours crosses between nodes once; so do gathers through node memory, but a
@@ -165,7 +204,8 @@ void shard_count_traffic(const struct plan *p, const struct model *m, const stru
     double replica_nodes = P > here ? R : R * P / here;
     bool by_node = conf->node_memory && !conf->power_sgd.on;
     if (nodes > 1)
-        out->left += b.summed * others(nodes) + b.gathered * others(by_node ? nodes : P);
+        out->left += b.summed * others(nodes) + b.gathered * others(by_node ? nodes : P) +
+                     second_left(p, conf, w->node_ranks, by_node, b.again);
     if (replica_nodes > 1)
         out->left += sets / P *
                      (b.replicas_summed * others(replica_nodes) + b.replicas_gathered * others(R));

@@ -76,22 +76,49 @@ static void run_task(struct comm *c, struct comm_task *t, bool now)
 }
 
 /* Cast the own part first, then gather in the compute dtype. */
+static void gather_all(struct shard_unit *x, char *whole, bool now)
+{
+    struct shard *s = x->shard;
+    const int64_t *own = x->plan->cut + s->comm->rank;
+    size_t elem = dtype_bytes(s->conf.compute);
+    s->stream->k->cast(s->stream, whole + (size_t)own[0] * elem,
+                       shard_at(s, x, s->master, true, own[0]), own[1] - own[0]);
+    x->gather = gather_task(whole, x->plan->cut, elem);
+    run_task(s->comm, &x->gather, now);
+}
+
+/* This rank's second part of a unit, counted from its first byte; returns how many there are. */
+static size_t second_bytes(const struct shard_unit *x, size_t *begin)
+{
+    const struct shard *s = x->shard;
+    const int64_t *own = x->second_cut + s->second->rank;
+    *begin = (size_t)own[0] * dtype_bytes(s->conf.compute);
+    return (size_t)(own[1] - own[0]) * dtype_bytes(s->conf.compute);
+}
+
+/* Of what left in this micro-step a few ranks have all, in the compute dtype. */
+static void gather_second(struct shard_unit *x, char *whole, bool now)
+{
+    struct shard *s = x->shard;
+    size_t begin, n_bytes = second_bytes(x, &begin);
+    s->stream->dev->mem->copy(s->stream, whole + begin, x->second_part, n_bytes);
+    x->gather = gather_task(whole, x->second_cut, dtype_bytes(s->conf.compute));
+    run_task(s->second, &x->gather, now);
+}
+
 static void gather(void *self, int unit, bool again, bool now)
 {
     struct shard *s = self;
     struct shard_unit *x = &s->unit[unit];
-    const struct plan_unit *u = x->plan;
-    size_t elem = dtype_bytes(s->conf.compute), n_bytes = (size_t)u->n_elem * elem;
-    int64_t begin = u->cut[s->comm->rank], n = u->cut[s->comm->rank + 1] - begin;
-    (void)again;
+    size_t n_bytes = (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
     x->gathered_at = pool_take(&s->gathered, n_bytes);
     char *whole = s->gathered_memory + x->gathered_at;
     if (s->has_node_copy)
         await_readers(x, x->gathered_at, x->gathered_at + n_bytes);
-    s->stream->k->cast(s->stream, whole + (size_t)begin * elem,
-                       shard_at(s, x, s->master, true, begin), n);
-    x->gather = gather_task(whole, u->cut, elem);
-    run_task(s->comm, &x->gather, now);
+    if (again && s->second)
+        gather_second(x, whole, now);
+    else
+        gather_all(x, whole, now);
 }
 
 static void need(void *self, int unit)
@@ -107,7 +134,11 @@ static void release(void *self, int unit, bool leaves)
     struct shard *s = self;
     struct shard_unit *x = &s->unit[unit];
     size_t n_bytes = (size_t)x->plan->n_elem * dtype_bytes(s->conf.compute);
-    (void)leaves;
+    if (leaves && s->second) {
+        size_t begin, n = second_bytes(x, &begin);
+        s->stream->dev->mem->copy(s->stream, x->second_part,
+                                  s->gathered_memory + x->gathered_at + begin, n);
+    }
     pool_give(&s->gathered, x->gathered_at);
     if (s->has_node_copy)
         x->left = (struct unit_place){x->gathered_at, x->gathered_at + n_bytes, node_mark(s->node)};

@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <string.h>
 
+static const char hpz[] = "zero_optimization.zero_hpz_partition_size";
+
 /* nvme needs a folder, and both devices share one file. */
 static int check_offload(const struct run_conf *c, const struct plugin *p)
 {
@@ -49,6 +51,10 @@ static int check(const struct run_conf *c, const struct plugin *p)
         return job_error(c->job, "plugin", name, "zero_optimization.mics_shard_size",
                          "is -1, or ranks of a group under stage 3: does not go with %s",
                          job_where(c->job, "plugin", name, stage));
+    if (d->hpz_partition_size > 1 && d->stage != 3)
+        return job_error(c->job, "plugin", name, hpz,
+                         "needs sharded parameters, stage 3: does not go with %s",
+                         job_where(c->job, "plugin", name, stage));
     return check_offload(c, p);
 }
 
@@ -72,12 +78,26 @@ static void use_disk(const struct deepspeed_conf *d, struct strategy *out)
     };
 }
 
+static int use_groups(const struct run_conf *c, const struct plugin *p, struct strategy *out)
+{
+    const struct deepspeed_conf *d = p->conf;
+    int64_t group = d->mics_shard_size;
+    if (group == -1 || group == out->n_ranks)
+        return ERR_OK;
+    if (group > out->n_ranks || out->n_ranks % group != 0)
+        return job_error(c->job, "plugin", p->name, "zero_optimization.mics_shard_size",
+                         "%d ranks are no whole number of groups of %lld", out->n_ranks,
+                         (long long)group);
+    out->policy = policy_find("HYBRID_SHARD");
+    out->group_size = (int)group;
+    return ERR_OK;
+}
+
 static int use(const struct run_conf *c, const struct plugin *p, int node_size, struct arena *a,
                struct strategy *out)
 {
     static const char *const stages[] = {"ZERO_0", "ZERO_1", "ZERO_2", "ZERO_3"};
     const struct deepspeed_conf *d = p->conf;
-    int64_t group = d->mics_shard_size;
     use_disk(d, out);
     (void)node_size;
     (void)a;
@@ -92,15 +112,9 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     out->wrap.persist_total = d->persist_total;
     out->wrap.reuse_elems = d->reuse_elems == OPT_AUTO_I64 ? (int64_t)1e9 : d->reuse_elems;
     out->wrap.live_elems = d->live_elems == OPT_AUTO_I64 ? (int64_t)1e9 : d->live_elems;
-    if (group == -1 || group == out->n_ranks)
-        return ERR_OK;
-    if (group > out->n_ranks || out->n_ranks % group != 0)
-        return job_error(c->job, "plugin", p->name, "zero_optimization.mics_shard_size",
-                         "%d ranks are no whole number of groups of %lld", out->n_ranks,
-                         (long long)group);
-    out->policy = policy_find("HYBRID_SHARD");
-    out->group_size = (int)group;
-    return ERR_OK;
+    TRY(use_groups(c, p, out));
+    int64_t second = d->hpz_partition_size;
+    return second > 1 ? strategy_keep_second(c, p, hpz, second, out) : ERR_OK;
 }
 
 static void note_offload(const struct plugin *p, const char *key, int device, const char *what,

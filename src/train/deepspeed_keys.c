@@ -193,7 +193,8 @@ const struct opt deepspeed_opts[] = {
     BOOL_KEY(ZERO("pipeline_loading_checkpoint"), D, pipeline_loading, "false",
              "no effect: each rank reads only what it holds"),
     I64_KEY(ZERO("zero_hpz_partition_size"), D, hpz_partition_size, "1", 1, 1e6,
-            "only 1: there is no second partition in a node; mics_shard_size shards in groups"),
+            "stage 3: so many neighbouring ranks, those of a node, keep a unit's weights after "
+            "forward, each a part, and backward gathers among them alone; 1: none do"),
     BOOL_KEY(ZERO("zero_quantized_weights"), D, quantized_weights, "false",
              "only false: weights travel in the compute dtype, unquantised"),
     BOOL_KEY(ZERO("zero_quantized_nontrainable_weights"), D, quantized_fixed_weights, "false",

@@ -33,6 +33,26 @@ static void describe_scale(const struct loss_scale_conf *c, struct text *out)
                     (long long)c->hysteresis, c->hysteresis == 1 ? "" : "s");
 }
 
+void run_note_second(const struct run *r, struct text *out)
+{
+    const struct strategy *s = &r->strategy;
+    const char *section = s->second_size > 0 ? r->conf.plugin->section : NULL;
+    if (s->second_size > 0 && s->second_size == s->group_size)
+        text_printf(out, "note: [%s] %s has no effect: it is all ranks that share the model\n",
+                    section, s->second_key);
+    else if (s->second_size > 0 && r->shard.second_size == 0)
+        text_printf(out,
+                    "note: [%s] %s has no effect: the %d ranks that share the model are on one "
+                    "node, which has gathered weights once (strategy.unshard_copies = node)\n",
+                    section, s->second_key, s->group_size);
+    else if (s->second_size > 0 && r->shard.node_memory && !r->shard.node_copy &&
+             r->conf.strategy.unshard_copies == COPIES_NODE)
+        text_printf(out,
+                    "note: [strategy] unshard_copies is rank: the %d ranks of %s are no whole "
+                    "nodes\n",
+                    s->second_size, s->second_key);
+}
+
 void run_describe(const struct run *r, const struct device *dev, struct text *out)
 {
     char buf[256], mem[32];
@@ -61,6 +81,8 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
         text_printf(out, ", weights averaged every %lld steps", (long long)r->shard.average_every);
     else if (s->group_size != s->n_ranks)
         text_printf(out, ", sharded over groups of %d", s->group_size);
+    if (r->shard.second_size > 0)
+        text_printf(out, ", kept for backward in groups of %d", r->shard.second_size);
     text_printf(out, "\n");
     text_printf(out, "device   of each rank: %s\n", device_describe(dev, buf, sizeof buf));
     precision_describe(&r->shard, precision_output(&r->conf.strategy), out);
@@ -82,4 +104,5 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
                         : "");
     text_printf(out, "length   %lld steps (%lld an epoch), %s, lr %g\n", (long long)b->total_steps,
                 (long long)b->steps_per_epoch, r->conf.optim_ops->name, r->conf.optim.lr);
+    run_note_second(r, out);
 }

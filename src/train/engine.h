@@ -38,6 +38,8 @@ struct engine {
     size_t tape_bytes, frame_bytes, scratch_bytes;
     struct comm *group, *replicas; /* owned, but for a group that is run->comm; replicas or NULL */
     struct comm *below;            /* owned: what group is over, if it is node memory; or NULL */
+    struct comm *second;           /* owned: neighbours that keep what leaves, or NULL */
+    struct comm *second_below;     /* owned: what second is over, if it is node memory; or NULL */
     struct node *node;             /* group's memory, or NULL */
     struct shard *shard;           /* owned */
     struct optim_step *row_step;   /* owned: by row */

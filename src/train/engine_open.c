@@ -87,7 +87,7 @@ static int alloc_all(struct engine *e)
     measure_activations(e);
     TRY(check_memory(e));
     TRY(alloc_activations(e));
-    const struct shard_ranks ranks = {e->group, e->replicas, e->node};
+    const struct shard_ranks ranks = {e->group, e->replicas, e->second, e->node};
     TRY(shard_create(r->plan, r->model, &r->shard, &ranks, &e->stream, &e->shard));
     e->row_step = calloc((size_t)r->plan->n_rows + 1, sizeof *e->row_step);
     if (!e->row_step)
@@ -137,6 +137,31 @@ static void split_ranks(struct engine *e)
     e->replicas = comm_split(world, world->rank % size, world->rank);
 }
 
+/* Decide who shares memory, and say it where that is not what one rank could tell.
+ * Collective on run->comm. */
+static void settle_nodes(struct engine *e, const struct node_shape *n)
+{
+    struct run *r = e->run;
+    struct shard_conf told = r->shard;
+    struct text t = {0};
+    run_share_node(r, n, &r->shard);
+    if (told.second_size != r->shard.second_size || told.node_copy != r->shard.node_copy)
+        run_note_second(r, &t);
+    if (t.s)
+        comm_print(r->comm, "%.*s", (int)t.n_bytes - 1, t.s);
+    text_clear(&t);
+}
+
+static void find_nodes(const struct engine *e, struct node_shape *out)
+{
+    struct comm *world = e->run->comm;
+    const struct comm *g = e->group;
+    int64_t n[3] = {g->node_size, -g->node_size, g->rank / g->node_size * g->node_size != g->node};
+    world->ops->max_i64(world, n, 3);
+    *out = (struct node_shape){
+        .fewest = (int)-n[1], .most = (int)n[0], .in_order = n[0] == -n[1] && n[2] == 0};
+}
+
 /* Put the group on node memory.  Where the ranks of a node cannot open each other's memory, auto
  * goes on without and says so.  Collective on run->comm. */
 static int share_memory(struct engine *e)
@@ -144,9 +169,9 @@ static int share_memory(struct engine *e)
     struct run *r = e->run;
     struct shard_memory z;
     struct comm *over = NULL;
-    int64_t n[2] = {e->group->node_size, -e->group->node_size};
-    r->comm->ops->max_i64(r->comm, n, 2);
-    run_share_node(r, (int)-n[1], (int)n[0], &r->shard);
+    struct node_shape shape;
+    find_nodes(e, &shape);
+    settle_nodes(e, &shape);
     if (!r->shard.node_memory)
         return ERR_OK;
     shard_measure(r->plan, r->model, &r->shard, e->group->rank, &z);
@@ -158,13 +183,27 @@ static int share_memory(struct engine *e)
         e->node = NULL;
     if (rc == ERR_COMM && r->conf.strategy.node_memory == NODE_MEMORY_AUTO) {
         comm_print(r->comm, "note: no node memory, messages instead: %s", err_text());
-        r->shard.node_memory = false;
+        settle_nodes(e, &(struct node_shape){.fewest = 1, .most = 1, .in_order = true});
         return ERR_OK;
     }
     TRY(rc);
     e->below = e->group;
     e->group = over;
     return ERR_OK;
+}
+
+/* Neighbours that keep what leaves after forward.  Collective on run->comm. */
+static void split_second(struct engine *e)
+{
+    struct comm *c = e->below ? e->below : e->group;
+    int k = e->run->shard.second_size;
+    if (k == 0)
+        return;
+    e->second = comm_split(c, c->rank / k, c->rank);
+    if (!e->node)
+        return;
+    e->second_below = e->second;
+    e->second = comm_share_node(e->second_below, e->node);
 }
 
 int engine_create(struct run *run, struct device *dev, struct engine **out)
@@ -176,6 +215,8 @@ int engine_create(struct run *run, struct device *dev, struct engine **out)
     e->dev = dev;
     split_ranks(e);
     int rc = share_memory(e);
+    if (rc == ERR_OK)
+        split_second(e);
     if (rc == ERR_OK)
         rc = comm_agree(run->comm, alloc_all(e));
     if (rc == ERR_OK)
@@ -219,6 +260,8 @@ void engine_destroy(struct engine **engine)
     shard_destroy(&e->shard);
     free(e->row_step);
     comm_close(&e->replicas);
+    comm_close(&e->second);
+    comm_close(&e->second_below);
     if (e->below) {
         comm_close(&e->group);
         e->group = e->below;

@@ -3,6 +3,7 @@
 
 #include "ckpt/ckpt.h"
 #include "train/sections.h"
+#include <stdlib.h>
 #include <string.h>
 
 struct fsdp_conf {
@@ -29,7 +30,9 @@ static const struct opt fsdp_opts[] = {
          "what is sharded, and where"),
     STR(fsdp_conf, fsdp_reshard_after_forward, NULL,
         "true: FULL_SHARD or HYBRID_SHARD, false: SHARD_GRAD_OP or HYBRID_SHARD_ZERO2, or such a "
-        "word itself: fsdp_sharding_strategy in version 2's spelling"),
+        "word itself: fsdp_sharding_strategy in version 2's spelling; a number: as true, but so "
+        "many neighbouring ranks, those of a node for one, keep a unit's weights after forward, "
+        "each a part, and backward gathers among them alone (1: as false)"),
     I64_AUTO(fsdp_conf, dp_shard_size, "auto", 1, 1e6,
              "HYBRID_SHARD: ranks that share a copy; auto: those of a node"),
     ENUM(fsdp_conf, fsdp_auto_wrap_policy, "TRANSFORMER_BASED_WRAP", wrap_words,
@@ -64,6 +67,17 @@ static const struct opt fsdp_opts[] = {
 
 enum { FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
 
+static const char reshard[] = "fsdp_reshard_after_forward";
+
+/* Ranks that keep what leaves after forward; 0: the key is no such number. */
+static int64_t reshard_size(const struct fsdp_conf *f)
+{
+    enum { DIGITS_MAX = 9 };
+    const char *w = f->fsdp_reshard_after_forward;
+    bool number = w && *w != '0' && strspn(w, "0123456789") == strlen(w);
+    return number && strlen(w) <= DIGITS_MAX ? strtoll(w, NULL, 10) : 0;
+}
+
 /* What fsdp_reshard_after_forward says beside hybrid or plain sharding; -1: it is not set. */
 static int resharding(const struct fsdp_conf *f, bool hybrid)
 {
@@ -73,38 +87,38 @@ static int resharding(const struct fsdp_conf *f, bool hybrid)
     for (int i = 0; shard_words[i]; i++)
         if (opt_word_same(shard_words[i], w))
             return i;
-    bool yes = text_same(w, "true") || text_same(w, "yes");
-    if (!yes && !text_same(w, "false") && !text_same(w, "no"))
+    int64_t n = reshard_size(f);
+    bool yes = n > 1 || text_same(w, "true") || text_same(w, "yes");
+    if (!yes && n == 0 && !text_same(w, "false") && !text_same(w, "no"))
         return -1;
     if (hybrid)
         return yes ? HYBRID_SHARD : HYBRID_SHARD_ZERO2;
     return yes ? FULL_SHARD : SHARD_GRAD_OP;
 }
 
-static int sharding_of(const struct fsdp_conf *f)
+/* fsdp_reshard_after_forward stands for fsdp_sharding_strategy, in the resolved job too, which would
+ * not be read back if its two keys said different things. */
+static int adopt_sharding(const struct run_conf *c, const struct plugin *p)
 {
-    int told = f->fsdp_sharding_strategy, way = resharding(f, told >= HYBRID_SHARD);
-    return way >= 0 ? way : told;
+    struct fsdp_conf *f = p->conf;
+    if (!f->fsdp_reshard_after_forward)
+        return ERR_OK;
+    int way = resharding(f, f->fsdp_sharding_strategy >= HYBRID_SHARD);
+    if (way < 0)
+        return job_error(c->job, "plugin", p->name, reshard,
+                         "must be true, false, a number of ranks (1 or more) or a word of "
+                         "fsdp_sharding_strategy");
+    const char *from = job_value(c->job, p->section, reshard) ? p->section : "plugin";
+    TRY(job_adopt_as(c->job, from, reshard, shard_words[way], "plugin", p->name,
+                     opt_find(fsdp_opts, "fsdp_sharding_strategy")));
+    return job_read(c->job, "plugin", p->name, fsdp_opts, f);
 }
 
 static int check(const struct run_conf *c, const struct plugin *p)
 {
     const struct fsdp_conf *f = p->conf;
-    const char *reshard = "fsdp_reshard_after_forward", *w = f->fsdp_reshard_after_forward;
-    int told = f->fsdp_sharding_strategy, way = resharding(f, told >= HYBRID_SHARD);
-    if (w && *w && strspn(w, "0123456789") == strlen(w))
-        return job_error(c->job, "plugin", p->name, reshard,
-                         "must be true or false: groups smaller than the world are "
-                         "fsdp_sharding_strategy = HYBRID_SHARD with dp_shard_size = %s",
-                         w);
-    if (w && way < 0)
-        return job_error(c->job, "plugin", p->name, reshard,
-                         "must be true, false or a word of fsdp_sharding_strategy");
-    bool both = way >= 0 && job_value(c->job, p->section, "fsdp_sharding_strategy");
-    if (both && way != told)
-        return job_error(c->job, "plugin", p->name, reshard, "does not go with %s",
-                         job_where(c->job, "plugin", p->name, "fsdp_sharding_strategy"));
-    if (f->fsdp_offload_params && sharding_of(f) == NO_SHARD)
+    TRY(adopt_sharding(c, p));
+    if (f->fsdp_offload_params && f->fsdp_sharding_strategy == NO_SHARD)
         return job_error(c->job, "plugin", p->name, "fsdp_offload_params",
                          "needs sharded parameters: does not go with %s",
                          job_where(c->job, "plugin", p->name, "fsdp_sharding_strategy"));
@@ -144,7 +158,7 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
                struct strategy *out)
 {
     const struct fsdp_conf *f = p->conf;
-    out->policy = policy_find(shard_words[sharding_of(f)]);
+    out->policy = policy_find(shard_words[f->fsdp_sharding_strategy]);
     out->overlap = (struct overlap){.backward = prefetch_of[f->fsdp_backward_prefetch],
                                     .forward = f->fsdp_forward_prefetch,
                                     .ahead = f->limit_all_gathers ? 1 : 2,
@@ -163,7 +177,8 @@ static int use(const struct run_conf *c, const struct plugin *p, int node_size, 
     out->wrap.ignored = f->fsdp_ignored_modules;
     if (out->policy->group == GROUP_NODE)
         TRY(hybrid_group(c, p, out->n_ranks, node_size, &out->group_size));
-    return ERR_OK;
+    int64_t second = reshard_size(f);
+    return second > 1 ? strategy_keep_second(c, p, reshard, second, out) : ERR_OK;
 }
 
 /* Keys of one way to wrap or to shard, under another. */
@@ -178,7 +193,7 @@ static void notes(const struct run_conf *c, const struct plugin *p, struct text 
          f->fsdp_auto_wrap_policy == WORD_SIZE},
         {"fsdp_transformer_layer_cls_to_wrap", "fsdp_auto_wrap_policy = TRANSFORMER_BASED_WRAP",
          f->fsdp_auto_wrap_policy == WORD_TRANSFORMER},
-        {"dp_shard_size", "HYBRID_SHARD", sharding_of(f) >= HYBRID_SHARD},
+        {"dp_shard_size", "HYBRID_SHARD", f->fsdp_sharding_strategy >= HYBRID_SHARD},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *v = job_value(c->job, p->section, rows[i].key);
@@ -187,6 +202,9 @@ static void notes(const struct run_conf *c, const struct plugin *p, struct text 
             text_printf(out, "note: [%s] %s has no effect: it belongs to %s\n", p->section,
                         rows[i].key, rows[i].of);
     }
+    if (reshard_size(f) == 1)
+        text_printf(out, "note: [%s] %s = 1 keeps weights whole until backward, as false does\n",
+                    p->section, reshard);
 }
 
 const struct plugin_type plugin_fsdp = {

@@ -283,12 +283,18 @@ static int mark_recomputed(struct run *r)
                                     "%s", err_text());
 }
 
-void run_share_node(const struct run *r, int fewest, int most, struct shard_conf *out)
+/* One node that has gathered weights once gathers nothing that a second part could spare; several
+ * can only have them once each if every one's ranks keep parts of the same whole. */
+void run_share_node(const struct run *r, const struct node_shape *n, struct shard_conf *out)
 {
-    out->node_ranks = fewest;
-    out->node_copy = r->conf.strategy.unshard_copies == COPIES_NODE;
+    int k = r->strategy.second_size, group = r->strategy.group_size;
+    bool copy = r->conf.strategy.unshard_copies == COPIES_NODE;
+    out->node_ranks = n->fewest;
     out->node_memory =
-        r->purpose == RUN_TRAIN && most > 1 && r->conf.strategy.node_memory != NODE_MEMORY_FALSE;
+        r->purpose == RUN_TRAIN && n->most > 1 && r->conf.strategy.node_memory != NODE_MEMORY_FALSE;
+    bool spared = k == group || (out->node_memory && copy && n->fewest >= group);
+    out->second_size = spared ? 0 : k;
+    out->node_copy = copy && (out->second_size == 0 || (n->in_order && k % n->fewest == 0));
 }
 
 static struct power_sgd_conf power_sgd_of(const struct run *r)
@@ -333,7 +339,7 @@ int run_setup(const struct job *j, struct comm *c, enum run_purpose purpose, int
     int here = plan_ranks                              ? 1
                : c->node_size < r->strategy.group_size ? c->node_size
                                                        : r->strategy.group_size;
-    run_share_node(r, here, here, &r->shard);
+    run_share_node(r, &(struct node_shape){here, here, true}, &r->shard);
     r->shard.compute = precision_compute(&r->conf.strategy);
     r->shard.reduce = precision_reduce(&r->conf.strategy);
     TRY(init_open(r));

@@ -91,8 +91,18 @@ bool run_array_optional(const struct run_place *at);
 /* Bytes that training takes on one rank: model state and activations.  Local. */
 size_t run_bytes(const struct run *r, const struct plan_memory *m);
 
-/* How the ranks of a node work together, fewest to most of them on one: into out.  Local. */
-void run_share_node(const struct run *r, int fewest, int most, struct shard_conf *out);
+/* How the ranks that share a copy of the model lie on nodes. */
+struct node_shape {
+    int fewest, most; /* of them on one */
+    bool in_order;    /* nodes are neighbours, and all alike */
+};
+
+/* How the ranks of a node work together, and who keeps what leaves after forward: into out.
+ * Local. */
+void run_share_node(const struct run *r, const struct node_shape *n, struct shard_conf *out);
+
+/* Lines for what of the latter is not as the job says, and why.  Local. */
+void run_note_second(const struct run *r, struct text *out);
 
 /* Lines that say what will run: model, data, strategy, batch, length.  Local. */
 void run_describe(const struct run *r, const struct device *dev, struct text *out);

@@ -35,6 +35,19 @@ void strategy_whole(int n_ranks, struct strategy *out)
                              .group_size = n_ranks};
 }
 
+int strategy_keep_second(const struct run_conf *c, const struct plugin *p, const char *key,
+                         int64_t n, struct strategy *out)
+{
+    if (n > out->group_size || out->group_size % n != 0)
+        return job_error(c->job, "plugin", p->name, key,
+                         "must divide the %d rank%s that share%s a copy of the model",
+                         out->group_size, out->group_size == 1 ? "" : "s",
+                         out->group_size == 1 ? "s" : "");
+    out->second_size = (int)n;
+    out->second_key = key;
+    return ERR_OK;
+}
+
 /* LocalSGD: another row, in place of DDP's.  Weights are one on all ranks only behind an average,
  * so what looks at them has to fall on one. */
 static int use_local_sgd(const struct run_conf *c, const struct plugin *p, struct strategy *out)

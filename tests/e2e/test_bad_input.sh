@@ -112,7 +112,29 @@ train "a key of DeepSpeed in a plugin of FSDP" 2 "belongs to type = deepspeed"
 job "[plugin.f]" "type = fsdp" "fsdp_auto_wrap_policy = SIZE_BASED_WRAP" "fsdp_min_num_params = 0"
 train "units of no parameters" 2 "fsdp_min_num_params = 0"
 job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 2"
-train "groups to re-shard to" 2 "dp_shard_size = 2"
+train "more ranks that keep weights than there are" 2 "must divide the 1 rank " strategy.plugin=f
+for ranks in -2 0 2x 1.5 truee; do
+    job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = $ranks"
+    train "$ranks ranks that keep weights" 2 "fsdp_reshard_after_forward = $ranks: must be true, false, a n"
+done
+for s in SHARD_GRAD_OP NO_SHARD HYBRID_SHARD_ZERO2; do
+    job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 2" "fsdp_sharding_strategy = $s"
+    train "$s with ranks that keep weights" 2 "fsdp_sharding_strategy = $s says another thing"
+done
+job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 3"
+refused "ranks that keep weights and do not divide" 2 \
+    "job.ini:15: [plugin.f] fsdp_reshard_after_forward = 3: must divide the 4 ranks" \
+    "$STRETTO" check "$T/job.ini" --ranks 4 strategy.plugin=f
+refused "or do not divide a hybrid group" 2 "= 3: must divide the 4 ranks" "$STRETTO" check \
+    "$T/job.ini" --ranks 8 strategy.plugin=f plugin.f.fsdp_sharding_strategy=HYBRID_SHARD \
+    plugin.f.dp_shard_size=4
+job "[plugin.z]" "type = deepspeed" "zero_optimization.stage = 2" \
+    "zero_optimization.zero_hpz_partition_size = 2"
+train "a second partition under stage 2" 2 "zero_optimization.stage = 2"
+job "[plugin.z]" "type = deepspeed" "zero_optimization.stage = 3" \
+    "zero_optimization.zero_hpz_partition_size = 3"
+refused "a second partition that does not divide" 2 "partition_size = 3: must divide the 4 ranks" \
+    "$STRETTO" check "$T/job.ini" --ranks 4 strategy.plugin=z
 job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = false" \
     "fsdp_sharding_strategy = FULL_SHARD"
 train "two ways to shard" 2 "fsdp_sharding_strategy = FULL_SHARD"

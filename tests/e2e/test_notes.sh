@@ -2,6 +2,7 @@
 # A key that does nothing beside the others says so in one line; one that acts says nothing.
 set -u
 . tests/e2e/tap.sh
+. tests/mpi_env.sh
 T=$TEST_TMP
 printf '%s\n' "[job]" "max_steps = 4" "output_dir = $T/out" "[model]" "type = gpt2" \
     "n_layer = 1" "n_head = 2" "n_embd = 16" "block_size = 16" "[data]" \
@@ -53,4 +54,25 @@ acts plugin.f.dp_shard_size=2 plugin.f.fsdp_sharding_strategy=HYBRID_SHARD strat
 idle "it belongs to fsdp_auto_wrap_policy = TRANSFORMER_BASED_WRAP" \
     plugin.f.fsdp_transformer_layer_cls_to_wrap=Block plugin.f.fsdp_auto_wrap_policy=NO_WRAP \
     strategy.plugin=f
+
+# Weights that are kept for backward: what is not as the key says
+kept() { # NAME WORDS OVERRIDES…: on four ranks of one node; WORDS "": nothing is said
+    name=$1 words=$2
+    shift 2
+    rm -rf "$T/out"
+    mpirun -n 4 "$STRETTO" train "$T/job.ini" strategy.plugin=f "$@" >"$T/.log" 2>&1
+    status=$?
+    grep '^note: ' "$T/.log" | grep -v rests >"$T/notes"
+    grep -qF "$words" "$T/notes" || [ -z "$words" ] && [ "$(wc -l <"$T/notes")" -le 1 ]
+    good=$?
+    [ -n "$words" ] || [ ! -s "$T/notes" ] || good=1
+    [ $((good + status)) = 0 ] || sed 's/^/# /' "$T/.log"
+    ok $((good + status)) "$name"
+}
+key=plugin.f.fsdp_reshard_after_forward
+kept "one node has gathered weights once" "after_forward has no effect: the 4 ranks that share" $key=2
+kept "a copy a rank: kept" "" $key=2 strategy.unshard_copies=rank
+kept "messages: kept" "" $key=2 strategy.node_memory=false
+kept "all ranks" "has no effect: it is all ranks that share the model" $key=4
+kept "every rank" "fsdp_reshard_after_forward = 1 keeps weights whole until backward" $key=1
 done_testing

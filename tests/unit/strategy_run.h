@@ -59,6 +59,8 @@ static inline struct result strategy_run(struct comm *c, const struct variant *v
     "aio.block_size = 4096\naio.queue_depth = 2\naio.single_submit = true\n"                       \
     "aio.overlap_events = false\n"
 #define SHARD_ALL ZERO("stage3_param_persistence_threshold", "0")
+#define KEEP(n) "fsdp_reshard_after_forward = " n "\n"
+#define HPZ(n) ZERO("zero_hpz_partition_size", n)
 #define WRAP_WORD(word) "fsdp_auto_wrap_policy = " word "\n"
 
 /* Losses, norms, weights and moments of r are those of ddp. */

@@ -11,6 +11,7 @@ static const char job_text[] =
     "[data]\ntype = text\npath = jobs/data/pride_and_prejudice.txt\nbatch_size = 2\n[strategy]\n%s";
 
 #define PAIRS "dp_shard_size = 2\n"
+#define KEPT KEEP("2")
 static const char *const strategies[] = {
     "",
     "distributed_type = MULTI_CPU\nnode_memory = false\n",
@@ -33,6 +34,10 @@ static const char *const strategies[] = {
     "unshard_copies = rank\n" FSDP("FULL_SHARD", "fsdp_forward_prefetch = true\n"),
     "mixed_precision = bf16\n" FSDP("SHARD_GRAD_OP", ""),
     FSDP("NO_SHARD", ""),
+    "node_memory = false\n" FSDP("FULL_SHARD", KEPT),
+    "unshard_copies = rank\nmixed_precision = bf16\n" FSDP("FULL_SHARD", KEPT),
+    FSDP("FULL_SHARD", KEPT),
+    "node_memory = false\nmixed_precision = bf16\n" DEEPSPEED("3", HPZ("2")),
     FSDP("HYBRID_SHARD", PAIRS),
     "mixed_precision = bf16\n" FSDP("HYBRID_SHARD_ZERO2", PAIRS),
 };
@@ -87,7 +92,9 @@ int main(void)
     train_must(comm_open_world(&c));
     check_rank = c->rank;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
-        if (strstr(strategies[i], PAIRS) && c->size % 2 != 0)
+        bool pairs = strstr(strategies[i], PAIRS) || strstr(strategies[i], KEPT) ||
+                     strstr(strategies[i], HPZ("2"));
+        if (pairs && c->size % 2 != 0)
             continue;
         char name[300] = "as planned: ";
         for (const char *s = strategies[i]; *s; s++)

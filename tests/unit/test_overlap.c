@@ -39,13 +39,20 @@ static const struct {
     {"FULL_SHARD by classes, pre, two ahead", FSDP("FULL_SHARD", PRE FORWARD TWO CLASSES)},
     {"FULL_SHARD by classes, post", FSDP("FULL_SHARD", POST CLASSES)},
     {"SHARD_GRAD_OP by classes", FSDP("SHARD_GRAD_OP", FORWARD CLASSES)},
+    {"FULL_SHARD, none, kept in pairs", FSDP("FULL_SHARD", NONE KEEP("2"))},
+    {"FULL_SHARD, pre, kept in fours", FSDP("FULL_SHARD", PRE FORWARD KEEP("4"))},
+    {"FULL_SHARD by classes, post, two ahead, kept in pairs",
+     FSDP("FULL_SHARD", POST FORWARD TWO CLASSES KEEP("2"))},
+    {"ZeRO-3, all gathered ahead, kept in pairs", DEEPSPEED("3", SHARD_ALL HPZ("2"))},
+    {"HYBRID_SHARD in fours, kept in pairs",
+     FSDP("HYBRID_SHARD", PRE "dp_shard_size = 4\n" KEEP("2"))},
     {"HYBRID_SHARD in pairs", FSDP("HYBRID_SHARD", FORWARD "dp_shard_size = 2\n")},
     {"HYBRID_SHARD in fours", FSDP("HYBRID_SHARD", NONE "dp_shard_size = 4\n")},
 };
 
 static bool fits(const struct comm *c, const char *name)
 {
-    int group = strstr(name, "pairs") ? 2 : strstr(name, "fours") ? 4 : 1;
+    int group = strstr(name, "fours") ? 4 : strstr(name, "pairs") ? 2 : 1;
     return c->size % group == 0;
 }
 

@@ -80,6 +80,51 @@ static void test_taken(struct arena *a)
     }
 }
 
+/* What version 2's key says, once and again from the resolved job. */
+static void test_reshard(struct arena *a)
+{
+    static const struct {
+        const char *says, *policy;
+        int second_size;
+    } cases[] = {
+        {"true", "FULL_SHARD", 0},
+        {"false", "SHARD_GRAD_OP", 0},
+        {"HYBRID_SHARD\ndp_shard_size = 2", "HYBRID_SHARD", 0},
+        {"1", "SHARD_GRAD_OP", 0},
+        {"2", "FULL_SHARD", 2},
+        {"2\nfsdp_sharding_strategy = FULL_SHARD", "FULL_SHARD", 2},
+        {"2\nfsdp_sharding_strategy = HYBRID_SHARD\ndp_shard_size = 4", "HYBRID_SHARD", 2},
+        {"false\nfsdp_sharding_strategy = HYBRID_SHARD\ndp_shard_size = 2", NULL, 0},
+    };
+    TEST ("fsdp_reshard_after_forward stands for fsdp_sharding_strategy, in the resolved job too") {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct run r;
+            struct text t = {0};
+            char *ini = arena_printf(a,
+                                     "[strategy]\ndistributed_type = FSDP\nplugin = f\n"
+                                     "[plugin.rests]\ntype = fsdp\n"
+                                     "fsdp_reshard_after_forward = false\n[plugin.f]\n"
+                                     "type = fsdp\nfsdp_reshard_after_forward = %s\n",
+                                     cases[i].says);
+            int rc = set_up(a, ini, "", &r);
+            CHECK(rc == (cases[i].policy ? ERR_OK : ERR_USAGE));
+            if (rc == ERR_OK)
+                job_print_resolved(r.conf.job, &t);
+            run_clear(&r);
+            struct job *j;
+            if (rc != ERR_OK)
+                continue;
+            CHECK(job_parse("t.ini", t.s, t.n_bytes, 0, NULL, run_kinds(a), a, &j) == ERR_OK);
+            CHECK(run_setup(j, alone, RUN_TRAIN, 4, NULL, a, &r) == ERR_OK);
+            CHECK_STR(r.strategy.policy->name, cases[i].policy);
+            CHECK(r.strategy.second_size == cases[i].second_size);
+            CHECK(r.shard.second_size == cases[i].second_size);
+            run_clear(&r);
+            text_clear(&t);
+        }
+    }
+}
+
 static void test_refused(struct arena *a)
 {
     static const struct {
@@ -120,6 +165,7 @@ int main(void)
     struct arena *a = arena_create();
     alone = comm_self();
     test_taken(a);
+    test_reshard(a);
     test_refused(a);
     comm_close(&alone);
     arena_destroy(&a);

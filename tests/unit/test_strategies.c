@@ -46,6 +46,17 @@ static const struct {
           "fsdp_ignored_modules = wte|model[.]embed_tokens|.*[.]q_proj|h[.]1[.]mlp\n")},
     {"SHARD_GRAD_OP by classes",
      FSDP("SHARD_GRAD_OP", "fsdp_transformer_layer_cls_to_wrap = MLP, LMHead\n")},
+    {"FULL_SHARD, kept in pairs", "node_memory = false\n" FSDP("FULL_SHARD", KEEP("2"))},
+    {"FULL_SHARD by classes, kept in pairs",
+     "unshard_copies = rank\n" FSDP(
+         "FULL_SHARD",
+         KEEP("2") "fsdp_transformer_layer_cls_to_wrap = Linear, MLP, LMHead, Attention\n")},
+    {"FULL_SHARD, kept by every rank", FSDP("SHARD_GRAD_OP", KEEP("1"))},
+    {"ZeRO-3, kept in pairs",
+     "node_memory = false\n" DEEPSPEED(
+         "3", HPZ("2") ZERO("stage3_param_persistence_threshold", "1000"))},
+    {"ZeRO-3, kept in pairs, parameters on disk",
+     "unshard_copies = rank\n" DEEPSPEED("3", SHARD_ALL HPZ("2") ON_DISK("offload_param"))},
     {"HYBRID_SHARD in pairs", FSDP("HYBRID_SHARD", "dp_shard_size = 2\n")},
     {"HYBRID_SHARD_ZERO2 in pairs", FSDP("HYBRID_SHARD_ZERO2", "dp_shard_size = 2\n")},
     {"HYBRID_SHARD alone", FSDP("HYBRID_SHARD", "dp_shard_size = 1\n")},

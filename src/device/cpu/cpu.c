@@ -149,12 +149,27 @@ static void cpu_zero(struct stream *s, void *dev, size_t n_bytes)
         memset((char *)dev + at, 0, n_bytes - at < piece ? n_bytes - at : piece);
 }
 
+static void cpu_copy(struct stream *s, void *to, const void *from, size_t n_bytes)
+{
+    const size_t piece = (size_t)1 << 20;
+    if (n_bytes < 2 * piece) {
+        if (n_bytes)
+            memcpy(to, from, n_bytes);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(s->dev->n_threads)
+    for (size_t at = 0; at < n_bytes; at += piece)
+        memcpy((char *)to + at, (const char *)from + at,
+               n_bytes - at < piece ? n_bytes - at : piece);
+}
+
 static const struct memory_ops cpu_memory = {
     .alloc = cpu_alloc,
     .free = cpu_free,
     .to_host = cpu_to_host,
     .to_device = cpu_to_device,
     .zero = cpu_zero,
+    .copy = cpu_copy,
 };
 
 static int find_matmul(const char *name, const struct matmul_ops **ops)
