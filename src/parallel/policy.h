@@ -9,8 +9,12 @@
  *   FULL_SHARD     sharded              summed each micro-step   sharded     free
  *   LOCAL_SGD      whole                each rank's own          whole       keep
  *
+ * What FULL_SHARD and ZeRO-3 free after forward, a few neighbours may keep, each a part, until
+ * backward: shard_conf's second_size.
+ *
  * Sources: Rajbhandari et al. 2020, arXiv:1910.02054 (ZeRO); Zhao et al. 2023, arXiv:2304.11277
- * (FSDP); Stich 2019, arXiv:1805.09767 (local SGD). */
+ * (FSDP); Wang et al. 2023, arXiv:2306.10209 (ZeRO++'s hpZ); Stich 2019, arXiv:1805.09767 (local
+ * SGD). */
 #pragma once
 #include <stdbool.h>
 

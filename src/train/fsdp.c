@@ -96,8 +96,8 @@ static int resharding(const struct fsdp_conf *f, bool hybrid)
     return yes ? FULL_SHARD : SHARD_GRAD_OP;
 }
 
-/* fsdp_reshard_after_forward stands for fsdp_sharding_strategy, in the resolved job too, which would
- * not be read back if its two keys said different things. */
+/* fsdp_reshard_after_forward stands for fsdp_sharding_strategy, in the resolved job too, which
+ * would not be read back if its two keys said different things. */
 static int adopt_sharding(const struct run_conf *c, const struct plugin *p)
 {
     struct fsdp_conf *f = p->conf;

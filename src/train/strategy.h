@@ -22,8 +22,8 @@ struct strategy {
 int strategy_choose(const struct run_conf *c, int n_ranks, int node_size, struct arena *a,
                     struct strategy *out);
 
-/* The plugin's key asks for n neighbours that keep what leaves after forward.  ERR_USAGE where groups
- * of out are no whole number of those.  Local. */
+/* The plugin's key asks for n neighbours that keep what leaves after forward.  ERR_USAGE where
+ * groups of out are no whole number of those.  Local. */
 int strategy_keep_second(const struct run_conf *c, const struct plugin *p, const char *key,
                          int64_t n, struct strategy *out);
 

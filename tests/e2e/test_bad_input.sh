@@ -115,7 +115,7 @@ job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 2"
 train "more ranks that keep weights than there are" 2 "must divide the 1 rank " strategy.plugin=f
 for ranks in -2 0 2x 1.5 truee; do
     job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = $ranks"
-    train "$ranks ranks that keep weights" 2 "fsdp_reshard_after_forward = $ranks: must be true, false, a n"
+    train "$ranks ranks that keep weights" 2 "_after_forward = $ranks: must be true, false, a n"
 done
 for s in SHARD_GRAD_OP NO_SHARD HYBRID_SHARD_ZERO2; do
     job "[plugin.f]" "type = fsdp" "fsdp_reshard_after_forward = 2" "fsdp_sharding_strategy = $s"

@@ -122,6 +122,9 @@ link_test() { # NAME ROW OVERRIDES…
 link_test full FULL_SHARD
 link_test grad SHARD_GRAD_OP plugin.fsdp_sharding_strategy=SHARD_GRAD_OP
 link_test hybrid HYBRID_SHARD plugin.fsdp_sharding_strategy=HYBRID_SHARD plugin.dp_shard_size=2
+link_test kept FULL_SHARD plugin.fsdp_reshard_after_forward=2
+link_test kept-rank FULL_SHARD plugin.fsdp_reshard_after_forward=2 strategy.unshard_copies=rank
+link_test kept-messages FULL_SHARD plugin.fsdp_reshard_after_forward=2 strategy.node_memory=false
 link_test messages FULL_SHARD strategy.node_memory=false
 link_test ddp MULTI_CPU strategy.distributed_type=MULTI_CPU
 two_hosts off job.max_steps=6 plugin.fsdp_backward_prefetch=NO_PREFETCH job.profile=true

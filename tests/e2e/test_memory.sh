@@ -24,6 +24,7 @@ key=plugin.d.zero_optimization.offload_optimizer
 disk="$key.device=nvme $key.nvme_path=$T"
 z="strategy.plugin=d plugin.d.zero_optimization.stage"
 f="strategy.plugin=f plugin.f.fsdp_sharding_strategy"
+keep=plugin.f.fsdp_reshard_after_forward
 bf16=strategy.mixed_precision=bf16
 
 # Every row of the strategy table, and what changes what a row holds
@@ -38,6 +39,7 @@ rows() { # RANKS
         echo "$f=HYBRID_SHARD_ZERO2 $half"
         for how in node_memory=false unshard_copies=rank; do
             echo "$f=FULL_SHARD strategy.$how"
+            [ "$1" -gt 2 ] && echo "$f=FULL_SHARD strategy.$how $keep=2"
             echo "$z=2 strategy.$how"
         done
     fi

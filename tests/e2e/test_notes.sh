@@ -70,7 +70,7 @@ kept() { # NAME WORDS OVERRIDES…: on four ranks of one node; WORDS "": nothing
     ok $((good + status)) "$name"
 }
 key=plugin.f.fsdp_reshard_after_forward
-kept "one node has gathered weights once" "after_forward has no effect: the 4 ranks that share" $key=2
+kept "one node has gathered weights once" "has no effect: the 4 ranks that share" $key=2
 kept "a copy a rank: kept" "" $key=2 strategy.unshard_copies=rank
 kept "messages: kept" "" $key=2 strategy.node_memory=false
 kept "all ranks" "has no effect: it is all ranks that share the model" $key=4

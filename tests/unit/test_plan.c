@@ -156,12 +156,48 @@ static void test_link(struct arena *a)
     }
 }
 
+/* Of what backward gathers from groups of k neighbours, what leaves a node: times the bytes that
+ * come again. */
+static void test_second_link(struct arena *a)
+{
+    static const struct {
+        int size, here, k;
+        bool node_memory;
+        double left, sent;
+    } cases[] = {
+        {8, 2, 2, true, 0, .5},        {8, 2, 2, false, 0, .5},    {8, 4, 2, true, 0, .5},
+        {8, 2, 4, true, .5, .75},      {8, 2, 4, false, .75, .75}, {16, 2, 8, true, .75, .875},
+        {16, 2, 8, false, .875, .875}, {6, 3, 2, true, .5, .5}, /* the middle pair is on both */
+        {6, 3, 2, false, .5, .5},      {8, 1, 4, true, .75, .75},  {8, 8, 2, false, 0, .5},
+    };
+    struct model *m = gpt(a, 3, 64);
+    TEST ("second parts: what a group's gather sends, and what of it leaves a node") {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct shard_traffic x, y, z;
+            struct shard_conf conf = {.node_memory = cases[i].node_memory};
+            const struct shard_world w = {1, 1, cases[i].here};
+            struct plan *p = plan_make(m, policy_find("FULL_SHARD"), &blocks, cases[i].size, a);
+            struct plan *once =
+                plan_make(m, policy_find("SHARD_GRAD_OP"), &blocks, cases[i].size, a);
+            shard_count_traffic(p, m, &conf, &w, &x);
+            shard_count_traffic(once, m, &conf, &w, &z); /* all that is gathered in forward */
+            conf.second_size = cases[i].k;
+            shard_count_traffic(p, m, &conf, &w, &y);
+            double again = 4 * (double)(p->n_elem - p->unit[0].n_elem);
+            CHECK_NEAR(y.gathered, z.gathered + cases[i].sent * again, 1e-6 * y.gathered);
+            CHECK_NEAR(y.left, z.left + cases[i].left * again, 1e-6 * again);
+            CHECK(y.summed == x.summed && y.gathered < x.gathered);
+        }
+    }
+}
+
 int main(void)
 {
     struct arena *a = arena_create();
     test_sizes(a);
     test_measure(a);
     test_link(a);
+    test_second_link(a);
     TEST ("every option table of the program is sound") {
         CHECK(job_check_kinds(run_kinds(a), a) == ERR_OK);
         CHECK_STR(err_text(), "");

@@ -1,5 +1,5 @@
-/* Weights that leave after forward come back from a few neighbours, who keep a part each: DDP's bits
- * on nodes of every layout, the bytes and the memory that the plan counts, and a run that goes on.
+/* Weights that leave after forward come back from a few neighbours, who keep a part each: DDP's
+ * bits on nodes of every layout, the bytes and memory that the plan counts, and a run that goes on.
  * RUN: -n 4
  * RUN: -n 8 */
 #include "strategy_run.h"
