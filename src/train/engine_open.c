@@ -73,7 +73,10 @@ static int begin_trace(struct engine *e)
     if (!e->run->conf.main.profile || e->run->purpose != RUN_TRAIN)
         return ERR_OK;
     TRY(trace_create(N_SPANS, &e->trace));
-    return trace_attach(e->trace, e->run->model->root, e->group);
+    TRY(trace_attach(e->trace, e->run->model->root, e->group));
+    trace_attach_comm(e->trace, e->replicas);
+    trace_attach_comm(e->trace, e->second);
+    return ERR_OK;
 }
 
 static int alloc_all(struct engine *e)

@@ -38,6 +38,8 @@ int64_t trace_lost(const struct trace *t);
  * hooks and table they have; either may be NULL.  Both must stay until trace_detach(), which gives
  * them back their own.  ERR_RESOURCE.  Local. */
 int trace_attach(struct trace *t, struct module *root, struct comm *c);
+/* And those of another, three in all; NULL: of none.  Local. */
+void trace_attach_comm(struct trace *t, struct comm *c);
 void trace_detach(struct trace *t);
 
 /* Write all lanes as Chrome's JSON: the process is the rank, microseconds are those of

@@ -181,7 +181,7 @@ int trace_attach(struct trace *t, struct module *root, struct comm *c)
 {
     if (!t)
         return ERR_OK;
-    REQUIRE(!t->module && !t->comm.timed);
+    REQUIRE(!t->module && !t->comm[0].timed);
     if (root) {
         int n = 0;
         module_walk(root, count_module, &n);
@@ -190,12 +190,21 @@ int trace_attach(struct trace *t, struct module *root, struct comm *c)
             FAIL(ERR_RESOURCE, "out of memory for the trace of %d modules", n);
         module_walk(root, attach_module, t);
     }
-    if (c) {
-        t->comm = (struct trace_comm){.trace = t, .timed = c, .own = *c};
-        c->ops = &timed_ops;
-        c->impl = &t->comm;
-    }
+    trace_attach_comm(t, c);
     return ERR_OK;
+}
+
+void trace_attach_comm(struct trace *t, struct comm *c)
+{
+    int i = 0;
+    if (!t || !c)
+        return;
+    while (i < TRACE_COMMS && t->comm[i].timed)
+        i++;
+    REQUIRE(i < TRACE_COMMS);
+    t->comm[i] = (struct trace_comm){.trace = t, .timed = c, .own = *c};
+    c->ops = &timed_ops;
+    c->impl = &t->comm[i];
 }
 
 void trace_detach(struct trace *t)
@@ -207,9 +216,11 @@ void trace_detach(struct trace *t)
     free(t->module);
     t->module = NULL;
     t->n_modules = 0;
-    if (t->comm.timed) {
-        t->comm.timed->ops = t->comm.own.ops;
-        t->comm.timed->impl = t->comm.own.impl;
+    for (int i = 0; i < TRACE_COMMS; i++) {
+        if (!t->comm[i].timed)
+            continue;
+        t->comm[i].timed->ops = t->comm[i].own.ops;
+        t->comm[i].timed->impl = t->comm[i].own.impl;
+        t->comm[i].timed = NULL;
     }
-    t->comm.timed = NULL;
 }

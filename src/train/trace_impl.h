@@ -2,7 +2,7 @@
 #pragma once
 #include "train/trace.h"
 
-enum { TRACE_DEPTH = 64 };
+enum { TRACE_DEPTH = 64, TRACE_COMMS = 3 };
 
 struct trace_span {
     const char *name, *detail;
@@ -25,7 +25,7 @@ struct trace_module {
     const char *forward, *backward; /* span names */
 };
 
-/* A communicator as it was, while its table is the timed one. */
+/* A communicator as it was, while its table is the timed one; timed NULL: none. */
 struct trace_comm {
     struct trace *trace;
     struct comm *timed;
@@ -39,5 +39,5 @@ struct trace {
     struct arena *names;         /* owned */
     struct trace_module *module; /* owned */
     int n_modules;
-    struct trace_comm comm; /* timed NULL: none */
+    struct trace_comm comm[TRACE_COMMS];
 };

@@ -253,6 +253,31 @@ static void test_run(void)
     train_close(&timed);
 }
 
+static void test_comms(void)
+{
+    struct comm *other = comm_split(world, 0, world->rank);
+    const struct comm before = *other;
+    struct trace *t;
+    struct spans s;
+    train_must(trace_create(16, &t));
+    train_must(trace_attach(t, NULL, world));
+    trace_attach_comm(t, NULL);
+    trace_attach_comm(t, other);
+    trace_switch(t, true);
+    world->ops->barrier(world);
+    other->ops->barrier(other);
+    trace_switch(t, false);
+    trace_detach(t);
+    read_spans(t, &s);
+    TEST ("several communicators at once") {
+        CHECK(count(&s, "barrier", NULL) == 2);
+        CHECK(other->ops == before.ops && other->impl == before.impl);
+    }
+    arena_destroy(&s.arena);
+    trace_destroy(&t);
+    comm_close(&other);
+}
+
 int main(void)
 {
     train_must(comm_open_world(&world));
@@ -261,6 +286,7 @@ int main(void)
     test_nesting();
     test_ring();
     test_none();
+    test_comms();
     test_run();
     world->ops->barrier(world);
     if (world->rank == 0)
