@@ -38,7 +38,7 @@ static inline int check_begin(const char *name)
 #define TEST(name) for (int once_ = check_begin(name); once_; once_ = (check_end(), 0))
 
 __attribute__((format(printf, 4, 5))) static inline void check_that(bool ok, const char *file,
-                                                                   int line, const char *fmt, ...)
+                                                                    int line, const char *fmt, ...)
 {
     if (ok)
         return;
@@ -62,7 +62,7 @@ __attribute__((format(printf, 4, 5))) static inline void check_that(bool ok, con
 #define CHECK_STR(a, b)                                                                            \
     do {                                                                                           \
         const char *s_ = (a), *t_ = (b);                                                           \
-        check_that(s_ && t_ && strcmp(s_, t_) == 0, __FILE__, __LINE__, "%s = \"%s\", not \"%s\"", \
+        check_that(s_ &&t_ &&strcmp(s_, t_) == 0, __FILE__, __LINE__, "%s = \"%s\", not \"%s\"",   \
                    #a, s_ ? s_ : "(null)", t_ ? t_ : "(null)");                                    \
     } while (0)
 /* text contains part */

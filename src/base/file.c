@@ -55,8 +55,8 @@ int file_write_fd(int fd, const char *path, const void *bytes, size_t n_bytes)
     return ERR_OK;
 }
 
-/* Some kernels take page cache in one block as large as a write.  Blocks of a MiB are what a virtual
- * machine's host has to find first: that made writes 2 to 4 times slower. */
+/* Some kernels take page cache in one block as large as a write.  Blocks of a MiB are what a
+ * virtual machine's host has to find first: that made writes 2 to 4 times slower. */
 enum { WRITE_MOST = 256 << 10 };
 
 int file_pwrite_fd(int fd, const char *path, const void *bytes, size_t n_bytes, int64_t offset)

@@ -73,8 +73,8 @@ static int lists_create(struct layout *l)
     return types_create(l);
 }
 
-/* HDF5 holds the headers of all datasets until it closes the file, 20 KiB each; a model of thousands
- * of tensors is laid out in a few hundred KiB. */
+/* HDF5 would hold the headers of all datasets until it closes the file; a model of thousands of
+ * tensors is laid out in a few hundred KiB. */
 static bool cache_limit(hid_t access)
 {
     H5AC_cache_config_t c = {.version = H5AC__CURR_CACHE_CONFIG_VERSION};

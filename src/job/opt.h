@@ -59,8 +59,10 @@ struct opt {
 };
 
 #define OPT_ROW(key, conf, field, kind, dft, lo, hi, list, flag, text)                             \
-    {.name = (key), .type = (kind), .flags = (flag), .offset = offsetof(struct conf, field),       \
-     .dflt = (dft), .min = (lo), .max = (hi), .words = (list), .help = (text)}
+    {                                                                                              \
+        .name = (key), .type = (kind), .flags = (flag), .offset = offsetof(struct conf, field),    \
+        .dflt = (dft), .min = (lo), .max = (hi), .words = (list), .help = (text)                   \
+    }
 
 /* The key is the field's name.  conf is the struct's tag without the word struct. */
 #define I64(conf, field, dflt, min, max, help)                                                     \

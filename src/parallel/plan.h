@@ -47,8 +47,8 @@ struct plan_memory {
     size_t tape_bytes, frame_bytes, scratch_bytes;
 };
 
-/* What libraries keep in a process that computes and saves, beside all that is planned: kernels that
- * they generate, HDF5's tables.  Measured with 124M parameters; hardly more with more of them. */
+/* What libraries keep in a process that computes and saves, beside all that is planned: kernels
+ * that they generate, HDF5's tables.  Measured with 124M parameters. */
 enum { PLAN_LIBRARY_BYTES = 6 << 20 };
 
 /* How the tree is cut into units; the root takes the rest. */

@@ -3,8 +3,8 @@
 #include <stdint.h>
 
 enum sample_kind {
-    SAMPLE_TOKENS,   /* inputs (B, T) ids, targets (B, T) ids, -1 where there is nothing to learn */
-    SAMPLE_CLASS,    /* inputs (B, n_in) floats, targets (B) class numbers */
+    SAMPLE_TOKENS, /* inputs (B, T) ids, targets (B, T) ids, -1 where there is nothing to learn */
+    SAMPLE_CLASS,  /* inputs (B, n_in) floats, targets (B) class numbers */
     SAMPLE_REGRESSION /* inputs (B, n_in) floats, targets (B, n_out) floats */
 };
 

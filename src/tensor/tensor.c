@@ -9,7 +9,7 @@ static const struct {
     const char *name;
     size_t n_bytes;
 } dtypes[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"float32", 4},  [DTYPE_F64] = {"float64", 8}, [DTYPE_BF16] = {"bfloat16", 2},
+    [DTYPE_F32] = {"float32", 4}, [DTYPE_F64] = {"float64", 8}, [DTYPE_BF16] = {"bfloat16", 2},
     [DTYPE_F16] = {"float16", 2}, [DTYPE_I32] = {"int32", 4},   [DTYPE_I64] = {"int64", 8},
 };
 

@@ -35,7 +35,7 @@ struct init_rule {
 };
 
 enum tensor_flags {
-    TENSOR_DECAY = 1, /* a matrix: weight decay applies where only matrices decay */
+    TENSOR_DECAY = 1,  /* a matrix: weight decay applies where only matrices decay */
     TENSOR_FROZEN = 2, /* no gradient, no moments */
     TENSOR_ADAPTER = 4 /* LoRA's: trained while the layers beside it are frozen */
 };

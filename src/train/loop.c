@@ -139,10 +139,10 @@ static void say_memory(struct loop *l, const struct memory_use *before)
         most[1] = (int64_t)node_bytes_used(e->node);
     l->run->comm->ops->max_i64(l->run->comm, most, 2);
     if (now.peak > 0)
-        metrics_say(&l->metrics, l->run->comm, "memory   %s a rank at the peak, %s planned",
-                    text_bytes(x, (double)most[0]),
-                    text_bytes(y, (double)(engine_bytes(e) + saver_bytes(&l->saver) +
-                                           PLAN_LIBRARY_BYTES)));
+        metrics_say(
+            &l->metrics, l->run->comm, "memory   %s a rank at the peak, %s planned",
+            text_bytes(x, (double)most[0]),
+            text_bytes(y, (double)(engine_bytes(e) + saver_bytes(&l->saver) + PLAN_LIBRARY_BYTES)));
     if (e->node)
         metrics_say(&l->metrics, l->run->comm, "memory   %s shared by a node, %s planned",
                     text_bytes(x, (double)most[1]), text_bytes(y, (double)engine_node_bytes(e)));

@@ -6,9 +6,9 @@
 #   sh tests/bench/checkpoint.sh BUILD FOLDER async     steps with a save every tenth, and with none
 #
 # FOLDER is made and removed; ROUNDS (3) and LAYERS (12) are the environment's.  Prints every round
-# and the medians.  Writes last until the disk has them (sync).  On a virtual machine, memory that it
-# has not touched yet decides: let the shell be in a memory cgroup of 1.5 GB, so that all find the
-# same pages free.
+# and the medians.  Writes last until the disk has them (sync).  On a virtual machine, memory that
+# it has not touched yet decides: let the shell be in a memory cgroup of 1.5 GB, so that all find
+# the same pages free.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/mpi_env.sh

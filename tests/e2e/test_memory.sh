@@ -86,7 +86,8 @@ for ranks in ${MEMORY_RANKS:-1 2 4 8}; do
         figures="$(measured "$T/.log") $(planned $ranks $keys)"
         # each group of a hybrid strategy has node memory of its own
         group=$(echo "$keys" | sed -n 's/.*dp_shard_size=\([0-9]*\).*/\1/p')
-        echo "$figures" | awk -v ranks="$ranks" -v group="${group:-$ranks}" -v disk="$(echo "$keys" | grep -c nvme)" '{
+        disk_too=$(echo "$keys" | grep -c nvme)
+        echo "$figures" | awk -v ranks="$ranks" -v group="${group:-$ranks}" -v disk="$disk_too" '{
             all = ranks * $1 + ranks / group * $3
             printf "%.0f MiB a rank, %.0f planned; %.0f MiB a node, %.0f planned (x %.3f)",
                    $1 / 1048576, $2 / 1048576, all / 1048576, $6 / 1048576, all / ($6 + 1)

@@ -59,7 +59,7 @@ int main(void)
     }
     TEST ("a checkpoint keeps its classes: data that numbers them otherwise is refused") {
         static const char job[] = "[job]\nmax_steps = 1\noutput_dir = %s/out\n[model]\ntype = mlp\n"
-                          "[data]\nsplit = 1\npath = %s\n";
+                                  "[data]\nsplit = 1\npath = %s\n";
         const char *other = write_rows(a, folder, "d.csv", "1,x\n2,y\n3,w\n");
         const char *dir;
         struct train_run t;

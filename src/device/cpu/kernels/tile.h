@@ -37,7 +37,7 @@ enum { TILE_ROWS = VL == 16 ? 8 : 4 };
 /* Two rows of n floats, a multiple of 16, in bf16: each for itself in word form (row0, row1: n / 2
  * words), and interleaved (pairs: n words).  Tiny numbers become zero, as in the products. */
 static inline PAIRS_TARGET void tile_pack(float *row0, float *row1, float *pairs, const float *x0,
-                                         const float *x1, int64_t n)
+                                          const float *x1, int64_t n)
 {
     const __m512i order =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
