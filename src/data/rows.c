@@ -23,9 +23,10 @@ int rows_split(const char *path, uint64_t seed, int64_t n, double share, struct 
         rows_clear(out);
         FAIL(ERR_RESOURCE, "no memory to split the %lld samples of %s", (long long)n, path);
     }
-    struct rng_key key = rng_key_make(seed, hash64_string("rows held out"));
+    struct permutation order;
+    permutation_make(rng_key_make(seed, hash64_string("rows held out")), n, &order);
     for (int64_t i = n_train; i < n; i++)
-        held_out[sampler_permute(key, n, i)] = true;
+        held_out[permutation_at(&order, i)] = true;
     out->n[DATA_TRAIN] = out->n[DATA_EVAL] = 0;
     for (int64_t i = 0; i < n; i++) {
         enum data_part part = held_out[i] ? DATA_EVAL : DATA_TRAIN;

@@ -5,18 +5,31 @@
 #include "base/rng.h"
 #include <stdbool.h>
 
+enum { PERMUTATION_ROUNDS = 12 };
+
+/* A bijection of 0 … n - 1, ready for use: its keys take longer to make than a number to map. */
+struct permutation {
+    uint64_t round_key[PERMUTATION_ROUNDS], swapped, mask;
+    int64_t n;
+    int half; /* bits of half a number */
+};
+
 struct sampler {
     uint64_t seed;
     bool shuffle;
     int64_t n_samples; /* of the part, > 0 */
+    bool has_order;    /* the last epoch's that was asked for: */
+    int64_t epoch;
+    struct permutation order;
 };
 
 /* Sample number at place i (0 … n_samples - 1) of an epoch.  Local. */
-int64_t sampler_at(const struct sampler *s, int64_t epoch, int64_t i);
+int64_t sampler_at(struct sampler *s, int64_t epoch, int64_t i);
 
-/* The bijection itself: where i goes among 0 … n - 1 (n <= 2^62) under key.  A Feistel network
- * over the next even power of two, with cycle walking.  Local. */
-int64_t sampler_permute(struct rng_key key, int64_t n, int64_t i);
+/* The bijection itself, of n <= 2^62 numbers under key, and where i goes.  A Feistel network over
+ * the next even power of two, with cycle walking.  Local. */
+void permutation_make(struct rng_key key, int64_t n, struct permutation *out);
+int64_t permutation_at(const struct permutation *p, int64_t i);
 
 /* Rank's part [*begin, *end) of n samples shared by size ranks, the larger parts first: 16 on 3
  * ranks are 6, 5, 5.  Local. */

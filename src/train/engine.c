@@ -23,7 +23,7 @@ struct pass engine_pass(struct engine *e, bool training, int64_t step)
 }
 
 /* Targets that count in this rank's own shares of w. */
-static int64_t count_own(const struct engine *e, const struct window *w)
+static int64_t count_own(struct engine *e, const struct window *w)
 {
     const struct comm *c = e->run->comm;
     int64_t micro = e->run->batching.micro_global, n = 0, begin, end;

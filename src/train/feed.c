@@ -41,7 +41,7 @@ void feed_clear(struct feed *f)
     *f = (struct feed){0};
 }
 
-int64_t feed_count(const struct feed *f, int64_t epoch, int64_t begin, int64_t n)
+int64_t feed_count(struct feed *f, int64_t epoch, int64_t begin, int64_t n)
 {
     int64_t valid = 0;
     for (int64_t i = 0; i < n; i++)

@@ -20,7 +20,7 @@ int feed_init(struct feed *f, const struct data *d, enum data_part part, uint64_
 void feed_clear(struct feed *f);
 
 /* Valid targets of the n samples from place begin of an epoch.  Local. */
-int64_t feed_count(const struct feed *f, int64_t epoch, int64_t begin, int64_t n);
+int64_t feed_count(struct feed *f, int64_t epoch, int64_t begin, int64_t n);
 
 /* Fill the batch with those samples (n ≤ max_B, 0 allowed).  Local.  Borrowed until the next. */
 const struct batch *feed_fill(struct feed *f, int64_t epoch, int64_t begin, int64_t n);

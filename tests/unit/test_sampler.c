@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static bool is_permutation(const struct sampler *s, int64_t epoch, int *seen)
+static bool is_permutation(struct sampler *s, int64_t epoch, int *seen)
 {
     memset(seen, 0, (size_t)s->n_samples * sizeof *seen);
     for (int64_t i = 0; i < s->n_samples; i++) {
@@ -21,13 +21,26 @@ static bool is_permutation(const struct sampler *s, int64_t epoch, int *seen)
 
 static uint64_t order_hash(uint64_t seed, int64_t epoch, int64_t n)
 {
-    struct sampler s = {seed, true, n};
+    struct sampler s = {.seed = seed, .shuffle = true, .n_samples = n};
     uint64_t h = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = sampler_at(&s, epoch, i);
         h = hash64(&at, sizeof at, h);
     }
     return h;
+}
+
+/* One sampler, asked for two epochs in turns, gives what a new one gives for each. */
+static bool epochs_in_turns(int64_t n)
+{
+    struct sampler both = {.seed = 5, .shuffle = true, .n_samples = n};
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t epoch = 0; epoch < 2; epoch++) {
+            struct sampler one = {.seed = 5, .shuffle = true, .n_samples = n};
+            if (sampler_at(&both, epoch, i) != sampler_at(&one, epoch, i))
+                return false;
+        }
+    return true;
 }
 
 static int by_value(const void *a, const void *b)
@@ -40,7 +53,7 @@ static int by_value(const void *a, const void *b)
 static bool huge_is_injective(int64_t n)
 {
     enum { RANGE = 50000 };
-    struct sampler s = {99, true, n};
+    struct sampler s = {.seed = 99, .shuffle = true, .n_samples = n};
     int64_t first[] = {0, n / 3, n - RANGE};
     int64_t *at = calloc(3 * RANGE, sizeof *at);
     bool ok = at != NULL;
@@ -60,7 +73,7 @@ static double order_chi2(int n, int n_orders, int tries)
 {
     int count[120] = {0};
     for (int k = 0; k < tries; k++) {
-        struct sampler s = {(uint64_t)k % 100, true, n};
+        struct sampler s = {.seed = (uint64_t)k % 100, .shuffle = true, .n_samples = n};
         int code = 0;
         for (int i = 0; i < n; i++) { /* Lehmer: how many later ones are smaller */
             int smaller = 0;
@@ -80,7 +93,7 @@ static double order_chi2(int n, int n_orders, int tries)
 static double first_place_chi2(void)
 {
     int count[10] = {0};
-    struct sampler s = {7, true, 1000};
+    struct sampler s = {.seed = 7, .shuffle = true, .n_samples = 1000};
     for (int64_t epoch = 0; epoch < 5000; epoch++)
         count[sampler_at(&s, epoch, 0) / 100]++;
     double chi2 = 0;
@@ -109,7 +122,7 @@ int main(void)
     static int seen[2000];
     TEST ("an order is a permutation for every n up to 2,000") {
         for (int64_t n = 1; n <= 2000; n++) {
-            struct sampler s = {(uint64_t)n * 31, true, n};
+            struct sampler s = {.seed = (uint64_t)n * 31, .shuffle = true, .n_samples = n};
             CHECK(is_permutation(&s, n % 7, seen));
         }
     }
@@ -127,6 +140,7 @@ int main(void)
                 CHECK(h[j] != h[k]);
         }
         CHECK(order_hash(3, 4, 100) == h[3 * 8 + 4]);
+        CHECK(epochs_in_turns(100));
     }
     TEST ("orders are evenly spread: 6, 24 and 120 of them, and first places") {
         CHECK(order_chi2(3, 6, 6000) < 25.7);     /* 5 degrees of freedom, 1 in 10,000 */
@@ -135,7 +149,7 @@ int main(void)
         CHECK(first_place_chi2() < 33.7);         /* 9 */
     }
     TEST ("without shuffling the order is the file's in every epoch") {
-        struct sampler s = {1, false, 1000};
+        struct sampler s = {.seed = 1, .shuffle = false, .n_samples = 1000};
         for (int64_t i = 0; i < 1000; i++)
             CHECK(sampler_at(&s, i % 3, i) == i);
     }
