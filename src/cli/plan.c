@@ -160,7 +160,7 @@ const struct command plan_command = {
         "gradients of units, sums, tiles of what is on disk.\n"
         "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
         "is room; checkpoint.async = false needs none.\n"
-        "host: memory of the rank, all of these and 6 MiB that libraries keep; node: of a node's\n"
+        "host: memory of the rank, all of these and 8 MiB that libraries keep; node: of a node's\n"
         "ranks together, with what they have once.  sent/step: bytes that a rank sends in an\n"
         "optimizer step; link/step: that leave a node in it, where neighbouring ranks share one.\n"
         "* is the job's own strategy.  Needs no mpirun.\n",

@@ -49,7 +49,7 @@ struct plan_memory {
 
 /* What libraries keep in a process that computes and saves, beside all that is planned: kernels
  * that they generate, HDF5's tables.  Measured with 124M parameters. */
-enum { PLAN_LIBRARY_BYTES = 6 << 20 };
+enum { PLAN_LIBRARY_BYTES = 8 << 20 };
 
 /* How the tree is cut into units; the root takes the rest. */
 enum wrap_kind { WRAP_BLOCKS, WRAP_CLASSES, WRAP_SIZE, WRAP_NONE };
