@@ -17,6 +17,8 @@ struct linear {
     bool in_out;
     enum act_kind act;
     bool unset_dw; /* backward overwrites dw instead of adding to it */
+    bool wide_dx;  /* backward makes dx in fp32 … */
+    bool add_dx;   /* … and adds to it */
 };
 
 /* Counter-based dropout: element e of the sample with global id s is kept by its own number under

@@ -13,8 +13,8 @@
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
                         const void *x, const void *w, const void *b))
 /* dy (M, N) becomes the gradient of pre (so nothing happens to it without an activation).
- * dx (M, K) or NULL; dw (unless unset_dw), db add, or NULL (frozen).  pre as saved, needed unless
- * act is ACT_NONE. */
+ * dx (M, K), dw, db or NULL (frozen).  dw adds unless unset_dw, db adds, dx adds with add_dx and is
+ * fp32 with wide_dx.  pre as saved, needed unless act is ACT_NONE. */
 KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre))
 
@@ -87,11 +87,11 @@ KERNEL(cast, (struct stream * s, void *y, const float *x, int64_t n_elem))
  * give back is rounded to it on its way, as the gradient of a cast is cast: before it is stored in
  * the compute dtype.
  * loss (rows) = -log softmax(logits)[target], 0 where target < 0; dlogits (rows, V) =
- * scale (softmax - onehot), may be logits itself, or NULL.  Rows of both are ld >= V elements
- * apart; what lies between is left alone. */
+ * scale (softmax - onehot), may be logits itself, or NULL.  Both lie in panels of `panel` columns
+ * (the last may have fewer), each a matrix of all rows, one behind the other. */
 KERNEL(cross_entropy,
        (struct stream * s, float *loss, void *dlogits, const void *logits, const int32_t *targets,
-        int64_t rows, int64_t V, int64_t ld, float scale, enum dtype output))
+        int64_t rows, int64_t V, int64_t panel, float scale, enum dtype output))
 /* loss (rows) = sum over N of (y - value)²; dy = 2 scale (y - value), or NULL. */
 KERNEL(mse, (struct stream * s, float *loss, void *dy, const void *y, const float *values,
              int64_t rows, int64_t N, float scale, enum dtype output))

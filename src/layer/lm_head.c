@@ -18,12 +18,15 @@ static int64_t chunk_rows(int64_t V, int64_t rows)
     return n < rows ? n : rows;
 }
 
-/* Elements from a row of logits to the next: whole cache lines, since a vocabulary is seldom a
- * round number and products of rows that begin anywhere are a third slower. */
-static int64_t row_step(int64_t V)
+/* Logits lie in panels of columns, one behind the other, so that every product has dense sides with
+ * rows of whole cache lines: a vocabulary is seldom a round number.  A panel is a multiple of
+ * PANEL_ALIGN wide, and what the last one is left with is narrow. */
+enum { PANEL_ALIGN = 64, PANEL_MAX = 8192 };
+
+static int64_t panel_width(int64_t V)
 {
-    enum { LINE_ELEMS = 32 };
-    return V < 8 * LINE_ELEMS ? V : (V + LINE_ELEMS - 1) / LINE_ELEMS * LINE_ELEMS;
+    int64_t n = (V + PANEL_MAX - 1) / PANEL_MAX, width = V / PANEL_ALIGN / n * PANEL_ALIGN;
+    return V < 8 * PANEL_ALIGN ? V : width;
 }
 
 static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
@@ -31,29 +34,71 @@ static const void *matrix(const struct lm_head_conf *c, const struct pass *p)
     return p->dry ? NULL : p->weight[c->row];
 }
 
+/* A chunk of rows. */
+struct chunk {
+    int64_t n, panel;
+    const void *x;
+    void *logits;
+    const int32_t *targets;
+    float *loss;
+};
+
+static struct linear panel_at(const struct lm_head_conf *c, const struct chunk *k, int64_t v)
+{
+    return (struct linear){.M = k->n, .N = c->V - v < k->panel ? c->V - v : k->panel, .K = c->C};
+}
+
+static void chunk_loss(const struct lm_head_conf *c, struct pass *p, const struct chunk *k)
+{
+    for (int64_t v = 0; v < c->V; v += k->panel) {
+        struct linear l = panel_at(c, k, v);
+        p->s->k->linear_forward(p->s, &l, pass_at(p, k->logits, v * k->n), NULL, k->x,
+                                pass_at_const(p, matrix(c, p), v * c->C), NULL);
+    }
+    p->s->k->cross_entropy(p->s, k->loss, p->training ? k->logits : NULL, k->logits, k->targets,
+                           k->n, c->V, k->panel, p->loss_scale, p->output);
+    p->s->k->sum_f64(p->s, p->loss_sum, k->loss, k->n);
+}
+
+/* dx and dw NULL: not wanted.  Where dx is a sum over panels it is rounded once. */
+static void chunk_gradients(const struct lm_head_conf *c, struct pass *p, const struct chunk *k,
+                            void *dx, float *dw, bool unset_dw)
+{
+    size_t mark = stack_mark(&p->s->scratch);
+    float *sum = dx && k->panel < c->V ? scratch_push_f32(p, k->n * c->C) : NULL;
+    for (int64_t v = 0; v < c->V; v += k->panel) {
+        struct linear l = panel_at(c, k, v);
+        l.unset_dw = unset_dw;
+        l.wide_dx = sum != NULL;
+        l.add_dx = sum && v > 0;
+        p->s->k->linear_backward(p->s, &l, sum ? sum : dx, dw ? dw + v * c->C : NULL, NULL,
+                                 pass_at(p, k->logits, v * k->n), k->x,
+                                 pass_at_const(p, matrix(c, p), v * c->C), NULL);
+    }
+    if (sum)
+        p->s->k->cast(p->s, dx, sum, k->n * c->C);
+    stack_release(&p->s->scratch, mark);
+}
+
 /* dx NULL: not wanted. */
 static void losses(const struct lm_head_conf *c, struct pass *p, const void *x, void *dx)
 {
-    const struct kernels *k = p->s->k;
-    int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows), step = row_step(c->V);
-    const void *w = matrix(c, p);
+    int64_t rows = pass_rows(p), n_max = chunk_rows(c->V, rows);
     bool unset = false;
     float *dw = p->training && rows > 0 ? pass_grad_first(p, c->row, &unset) : NULL;
     size_t mark = stack_mark(&p->s->scratch);
-    void *logits = scratch_push(p, n_max * step);
+    void *logits = scratch_push(p, n_max * c->V);
     float *loss = scratch_push_f32(p, n_max);
     for (int64_t i = 0; i < rows; i += n_max) {
-        int64_t n = rows - i < n_max ? rows - i : n_max;
-        struct linear l = {.M = n, .N = c->V, .K = c->C, .ldy = step, .unset_dw = unset && i == 0};
-        const int32_t *targets = p->dry ? NULL : p->batch->targets + i;
-        const void *xi = pass_at_const(p, x, i * c->C);
-        k->linear_forward(p->s, &l, logits, NULL, xi, w, NULL);
-        k->cross_entropy(p->s, loss, p->training ? logits : NULL, logits, targets, n, c->V, step,
-                         p->loss_scale, p->output);
-        k->sum_f64(p->s, p->loss_sum, loss, n);
+        struct chunk k = {.n = rows - i < n_max ? rows - i : n_max,
+                          .panel = panel_width(c->V),
+                          .x = pass_at_const(p, x, i * c->C),
+                          .logits = logits,
+                          .targets = p->dry ? NULL : p->batch->targets + i,
+                          .loss = loss};
+        chunk_loss(c, p, &k);
         if (p->training)
-            k->linear_backward(p->s, &l, dx ? pass_at(p, dx, i * c->C) : NULL, dw, NULL, logits, xi,
-                               w, NULL);
+            chunk_gradients(c, p, &k, dx ? pass_at(p, dx, i * c->C) : NULL, dw, unset && i == 0);
     }
     stack_release(&p->s->scratch, mark);
 }

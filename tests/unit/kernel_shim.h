@@ -137,8 +137,9 @@ static void shim_linear_backward(struct stream *s, const struct linear *l, void 
 {
     SHIM;
     int64_t n_y = l->M * (l->ldy ? l->ldy : l->N);
-    REAL(s)->linear_backward(s, l, OUT(dx, l->M * l->K), dw, db, OUT(dy, n_y), IN(x, l->M * l->K),
-                             IN(w, l->N * l->K), IN(pre, l->M * l->N));
+    void *to = l->wide_dx ? dx : OUT(dx, l->M * l->K);
+    REAL(s)->linear_backward(s, l, to, dw, db, OUT(dy, n_y), IN(x, l->M * l->K), IN(w, l->N * l->K),
+                             IN(pre, l->M * l->N));
     shim_end(&z);
 }
 
@@ -323,12 +324,12 @@ static void shim_cast(struct stream *s, void *y, const float *x, int64_t n)
 }
 
 static void shim_cross_entropy(struct stream *s, float *loss, void *dlogits, const void *logits,
-                               const int32_t *targets, int64_t rows, int64_t V, int64_t ld,
+                               const int32_t *targets, int64_t rows, int64_t V, int64_t panel,
                                float scale, enum dtype output)
 {
     SHIM;
-    void *x = IN(logits, rows * ld);
-    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * ld), x, targets, rows, V, ld, scale,
+    void *x = IN(logits, rows * V);
+    REAL(s)->cross_entropy(s, loss, OUT(dlogits, rows * V), x, targets, rows, V, panel, scale,
                            output);
     shim_end(&z);
 }

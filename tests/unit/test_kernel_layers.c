@@ -179,6 +179,34 @@ static void linear_sums(struct stream *s)
     free(wide_dx);
 }
 
+/* dx in fp32, added up over parts of the outputs: the whole, but for what is rounded once. */
+static void linear_parts(struct stream *s)
+{
+    struct linear l = {.M = 33, .N = 70, .K = 24};
+    float *x = noise_array(l.M * l.K), *w = noise_array(l.N * l.K), *dy = noise_array(l.M * l.N);
+    float *dx = noise_array(l.M * l.K), *dw = noise_array(l.N * l.K);
+    double *want = calloc((size_t)(l.M * l.K), sizeof *want), *want_dw = widen(dw, l.N * l.K);
+    for (int64_t n = 0; n < l.N; n++)
+        for (int64_t m = 0; m < l.M; m++)
+            for (int64_t k = 0; k < l.K; k++) {
+                want[m * l.K + k] += (double)dy[m * l.N + n] * w[n * l.K + k];
+                want_dw[n * l.K + k] += (double)dy[m * l.N + n] * x[m * l.K + k];
+            }
+    for (int64_t n = 0; n < l.N;) {
+        struct linear part = {.M = l.M, .N = n == 0 ? 48 : l.N - n, .K = l.K, .wide_dx = true};
+        part.add_dx = n > 0;
+        float *rows = malloc((size_t)(l.M * part.N) * sizeof *rows);
+        for (int64_t i = 0; i < l.M * part.N; i++)
+            rows[i] = dy[i / part.N * l.N + n + i % part.N];
+        s->k->linear_backward(s, &part, dx, dw + n * l.K, NULL, rows, x, w + n * l.K, NULL);
+        free(rows);
+        n += part.N;
+    }
+    CHECK_WITHIN(dx, want, l.M * l.K, 2e-6); /* in every dtype: nothing of it was rounded */
+    CHECK_CLOSE(dw, want_dw, l.N * l.K, 2e-6);
+    free(x), free(w), free(dy), free(dx), free(dw), free(want), free(want_dw);
+}
+
 /* Outputs side by side in wider rows: the same bits as alone, and the rest of the rows stays. */
 static void linear_strides(struct stream *s)
 {
@@ -347,6 +375,7 @@ int main(void)
 {
     on_every_device("linear", linears);
     on_every_device("linear's sums", linear_sums);
+    on_every_device("linear in parts", linear_parts);
     on_every_device("linear in wider rows", linear_strides);
     on_every_device("activations", activations);
     on_every_device("layer norm", norms);

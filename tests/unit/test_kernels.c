@@ -151,24 +151,39 @@ static void check_cross_entropy(struct stream *s, int64_t rows, int64_t V, float
     free(seen);
 }
 
-/* Rows with gaps give the same bits as dense ones, and the gaps stay as they are. */
-static void check_cross_entropy_gaps(struct stream *s, int64_t rows, int64_t V, int64_t ld)
+/* Where column v of row r lies. */
+static int64_t panel_place(int64_t rows, int64_t V, int64_t panel, int64_t r, int64_t v)
 {
-    float *dense = noise_array(rows * V), *x = noise_array(rows * ld), *loss = noise_array(rows);
-    float *before = malloc((size_t)(rows * ld) * sizeof *before), *again = noise_array(rows);
+    int64_t first = v / panel * panel, n = V - first < panel ? V - first : panel;
+    return first * rows + r * n + v - first;
+}
+
+/* Columns in panels: the numbers of dense rows, and for a row alone the same bits. */
+static void check_panels(struct stream *s, int64_t rows, int64_t V, int64_t panel)
+{
+    float *dense = noise_array(rows * V), *x = noise_array(rows * V), *row = noise_array(rows * V);
+    float *loss = noise_array(rows), *want = noise_array(rows), *again = noise_array(rows);
     int32_t *target = calloc((size_t)rows, sizeof *target);
-    for (int64_t i = 0; i < rows * ld; i++)
-        before[i] = x[i] = i % ld < V ? dense[i / ld * V + i % ld] : as_elem(x[i]);
-    for (int64_t r = 0; r < rows; r++)
-        target[r] = (int32_t)((r * 5) % V);
-    s->k->cross_entropy(s, loss, dense, dense, target, rows, V, V, 0.5f, DTYPE_F32);
-    s->k->cross_entropy(s, again, x, x, target, rows, V, ld, 0.5f, DTYPE_F32);
-    CHECK(same_bits(again, loss, rows));
     for (int64_t r = 0; r < rows; r++) {
-        CHECK(same_bits(x + r * ld, dense + r * V, V));
-        CHECK(same_bits(x + r * ld + V, before + r * ld + V, ld - V));
+        target[r] = r % 4 == 3 ? -1 : (int32_t)((r * 5 + V - 1) % V);
+        for (int64_t v = 0; v < V; v++)
+            row[r * V + v] = x[panel_place(rows, V, panel, r, v)] = dense[r * V + v];
     }
-    free(dense), free(x), free(loss), free(before), free(again), free(target);
+    s->k->cross_entropy(s, want, dense, dense, target, rows, V, V, 0.5f, DTYPE_F32);
+    s->k->cross_entropy(s, loss, x, x, target, rows, V, panel, 0.5f, DTYPE_F32);
+    for (int64_t r = 0; r < rows; r++) {
+        float *alone = row + r * V;
+        s->k->cross_entropy(s, again + r, alone, alone, target + r, 1, V, panel, 0.5f, DTYPE_F32);
+    }
+    CHECK(same_bits(again, loss, rows));
+    double *wide_loss = widen(want, rows), *wide_dx = widen(dense, rows * V);
+    for (int64_t i = 0; i < rows * V; i++)
+        dense[i] = x[panel_place(rows, V, panel, i / V, i % V)];
+    CHECK(same_bits(row, dense, rows * V));
+    CHECK_CLOSE(loss, wide_loss, rows, 1e-6);
+    CHECK_WITHIN(dense, wide_dx, rows * V, allowed(3e-7));
+    free(dense), free(x), free(row), free(loss), free(want), free(again), free(target);
+    free(wide_loss), free(wide_dx);
 }
 
 static void check_mse(struct stream *s, int64_t rows, int64_t N)
@@ -198,8 +213,8 @@ static void losses(struct stream *s)
             check_cross_entropy(s, sizes[i][0], sizes[i][1], 3.0f, outputs[o]);
             check_cross_entropy(s, sizes[i][0], sizes[i][1], 90.0f, outputs[o]);
         }
-        if (sizes[i][0] > 0)
-            check_cross_entropy_gaps(s, sizes[i][0], sizes[i][1], sizes[i][1] + 27);
+        for (int64_t panel = 1; panel <= sizes[i][1]; panel = 5 * panel + 59)
+            check_panels(s, sizes[i][0], sizes[i][1], panel);
         check_mse(s, sizes[i][0], sizes[i][1]);
     }
     /* of equal logits the first one is the answer */

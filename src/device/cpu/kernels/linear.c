@@ -132,9 +132,12 @@ void FN(linear_backward)(struct stream *s, const struct linear *l, void *dx, flo
                          .N = K,
                          .K = N,
                          .b_trans = l->in_out,
+                         .accumulate = l->add_dx,
+                         .wide_c = l->wide_dx,
                          .lda = step,
                          .ldb = l->in_out ? N : K,
                          .ldc = K};
+        REQUIRE(l->wide_dx || !l->add_dx);
         product(s, &g, dy, w, dx);
     }
     if (dw && M == 0 && l->unset_dw)

@@ -29,52 +29,90 @@ FOR_OUTPUT double exp_row(enum dtype output, const elem *x, int64_t n, float top
     return sum;
 }
 
-FOR_OUTPUT float cross_entropy_row(enum dtype output, elem *dx, const elem *x, int32_t target,
-                                   int64_t V, float scale)
+/* Logits and their gradient, in panels of columns that lie one behind the other. */
+struct logits {
+    const elem *x;
+    elem *dx; /* may be x, or NULL */
+    int64_t rows, V, panel;
+};
+
+/* Columns v … v + n - 1 of row r, all that the panel at v has. */
+struct piece {
+    const elem *x;
+    elem *dx;
+    int64_t n;
+};
+
+static inline struct piece piece_at(const struct logits *l, int64_t r, int64_t v)
 {
-    if (target < 0) {
-        if (dx)
-            memset(dx, 0, (size_t)V * sizeof *dx);
-        return 0.0f;
+    int64_t n = min_i64(l->panel, l->V - v), at = v * l->rows + r * n;
+    return (struct piece){l->x + at, l->dx ? l->dx + at : NULL, n};
+}
+
+static float ignored_row(const struct logits *l, int64_t r)
+{
+    for (int64_t v = 0; v < l->V && l->dx; v += l->panel) {
+        struct piece p = piece_at(l, r, v);
+        memset(p.dx, 0, (size_t)p.n * sizeof *p.dx);
     }
-    REQUIRE(target < V);
-    float top = as_output(output, elem_max(x, V)); /* rounding keeps the order */
-    float at = as_output(output, get(x[target]));  /* dx may be x */
-    double sum = exp_row(output, x, V, top);
-    if (dx) {
-        /* e^ again: its terms would be rounded twice in dx, and are cheaper made than fetched */
-        float f = (float)(scale / sum);
+    return 0.0f;
+}
+
+FOR_OUTPUT float cross_entropy_row(enum dtype output, const struct logits *l, int64_t r,
+                                   int32_t target, float scale)
+{
+    if (target < 0)
+        return ignored_row(l, r);
+    REQUIRE(target < l->V);
+    struct piece aim = piece_at(l, r, target / l->panel * l->panel);
+    int64_t hit = target % l->panel;
+    float at = as_output(output, get(aim.x[hit])); /* dx may be x */
+    float top = -INFINITY;
+    double sum = 0.0;
+    for (int64_t v = 0; v < l->V; v += l->panel) {
+        struct piece p = piece_at(l, r, v);
+        float m = elem_max(p.x, p.n);
+        top = m > top ? m : top;
+    }
+    top = as_output(output, top); /* rounding keeps the order */
+    for (int64_t v = 0; v < l->V; v += l->panel) {
+        struct piece p = piece_at(l, r, v);
+        sum += exp_row(output, p.x, p.n, top);
+    }
+    /* e^ again: its terms would be rounded twice in dx, and are cheaper made than fetched */
+    float f = (float)(scale / sum);
+    for (int64_t v = 0; v < l->V && l->dx; v += l->panel) {
+        struct piece p = piece_at(l, r, v);
 #pragma omp simd
-        for (int64_t i = 0; i < V; i++)
-            dx[i] = put(as_output(output, exp_f32(as_output(output, get(x[i])) - top) * f));
-        dx[target] = put(as_output(output, exp_f32(at - top) * f - scale));
+        for (int64_t i = 0; i < p.n; i++)
+            p.dx[i] = put(as_output(output, exp_f32(as_output(output, get(p.x[i])) - top) * f));
     }
+    if (l->dx)
+        aim.dx[hit] = put(as_output(output, exp_f32(at - top) * f - scale));
     return (float)(log(sum) - ((double)at - top));
 }
 
-static float cross_entropy_as(enum dtype output, elem *dx, const elem *x, int32_t target, int64_t V,
+static float cross_entropy_as(enum dtype output, const struct logits *l, int64_t r, int32_t target,
                               float scale)
 {
     switch (output) {
     case DTYPE_BF16:
-        return cross_entropy_row(DTYPE_BF16, dx, x, target, V, scale);
+        return cross_entropy_row(DTYPE_BF16, l, r, target, scale);
     case DTYPE_F16:
-        return cross_entropy_row(DTYPE_F16, dx, x, target, V, scale);
+        return cross_entropy_row(DTYPE_F16, l, r, target, scale);
     default:
-        return cross_entropy_row(DTYPE_F32, dx, x, target, V, scale);
+        return cross_entropy_row(DTYPE_F32, l, r, target, scale);
     }
 }
 
 void FN(cross_entropy)(struct stream *s, float *loss, void *dlogits, const void *logits,
-                       const int32_t *targets, int64_t rows, int64_t V, int64_t ld, float scale,
+                       const int32_t *targets, int64_t rows, int64_t V, int64_t panel, float scale,
                        enum dtype output)
 {
-    elem *dx = dlogits;
-    const elem *x = logits;
+    struct logits l = {.x = logits, .dx = dlogits, .rows = rows, .V = V, .panel = panel};
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *V))
     for (int64_t r = 0; r < rows; r++)
-        loss[r] =
-            cross_entropy_as(output, dx ? dx + r * ld : NULL, x + r * ld, targets[r], V, scale);
+        loss[r] = cross_entropy_as(output, &l, r, targets[r], scale);
 }
 
 /* Models with few outputs end with these two: they ask per element. */
