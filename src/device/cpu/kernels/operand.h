@@ -59,7 +59,10 @@ static inline vf word_load(const struct layout *l, const elem *x, int64_t d0)
     if (l->pair == 1)
         return n == VL ? elem_load(x) : short_load(x, n);
     float lane[VL] = {0};
-    memcpy(lane, x, (size_t)n * sizeof *x);
+    if (n == (int64_t)VL * l->pair)
+        memcpy(lane, x, sizeof lane); /* no call: its length is known */
+    else
+        memcpy(lane, x, (size_t)n * sizeof *x);
     return vf_load(lane);
 }
 
@@ -85,15 +88,20 @@ static inline void pack_turned(const struct layout *l, float *to, const elem *x,
 static inline void interleave(const struct layout *l, float *to, const elem *x0, const elem *x1)
 {
     enum { N = PAD };
-    elem low[N], high[N] = {0};
+    static const elem none[N];
+    elem low[N], high[N];
     for (int64_t d0 = 0; d0 < l->Dp; d0 += N) {
         uint32_t word[N];
         int64_t n = min_i64(N, l->D - d0);
         if (n < N)
             memset(low, 0, sizeof low), memset(high, 0, sizeof high);
-        memcpy(low, x0 + d0, (size_t)n * sizeof *low);
-        if (x1)
-            memcpy(high, x1 + d0, (size_t)n * sizeof *high);
+        if (n == N) { /* no calls: their length is known */
+            memcpy(low, x0 + d0, sizeof low);
+            memcpy(high, x1 ? x1 + d0 : none, sizeof high);
+        } else {
+            memcpy(low, x0 + d0, (size_t)n * sizeof *low);
+            memcpy(high, x1 ? x1 + d0 : none, (size_t)n * sizeof *high);
+        }
         for (int i = 0; i < N; i++)
             word[i] = (uint32_t)low[i] | (uint32_t)high[i] << 16;
         memcpy(to + d0, word, sizeof word);
@@ -127,11 +135,12 @@ static inline void pack_words(const struct layout *l, float *to, const elem *x, 
                               int64_t n)
 {
     for (int64_t t = 0; t < n; t++, to += l->Dp) {
-        if (l->pair == 2) {
-            to[l->Dw - 1] = 0.0f;
-            memcpy(to, x + t * stride, (size_t)l->D * sizeof *x);
-        } else {
-            widen_row(to, x + t * stride, l->D);
+        const elem *row = x + t * stride;
+        if (l->pair == 1) {
+            widen_row(to, row, l->D);
+            continue;
         }
+        for (int64_t d0 = 0; d0 < l->Dw; d0 += VL)
+            vf_store(to + d0, word_load(l, row, d0));
     }
 }

@@ -60,17 +60,6 @@ typedef uint64_t vu __attribute__((vector_size(16)));
 /* vu: VL / 2 lanes of 64 bits; vu_mul multiplies their low halves. */
 typedef uint64_t vu64 __attribute__((vector_size(4 * VL)));
 
-/* Lanes are added as a binary tree. */
-static inline float vf_sum(vf v)
-{
-    float lane[VL];
-    vf_store(lane, v);
-    for (int n = VL / 2; n > 0; n /= 2)
-        for (int i = 0; i < n; i++)
-            lane[i] += lane[i + n];
-    return lane[0];
-}
-
 /* Lane by lane the larger one; m where either is no number. */
 static inline vf vf_max2(vf v, vf m)
 {
@@ -85,13 +74,43 @@ static inline vf vf_max2(vf v, vf m)
 #endif
 }
 
+/* Lane i of VF_DOWN(v, n) is lane i + n, counted around. */
+#if defined __AVX512F__
+#define VF_DOWN(v, n)                                                                              \
+    __builtin_shufflevector((v), (v), (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6,   \
+                            (n) + 7, (n) + 8, (n) + 9, (n) + 10, (n) + 11, (n) + 12, (n) + 13,     \
+                            (n) + 14, (n) + 15)
+#define VF_FOLD(f, v) (v = f(v, VF_DOWN(v, 8)), v = f(v, VF_DOWN(v, 4)))
+#elif defined __AVX2__ && defined __FMA__
+#define VF_DOWN(v, n)                                                                              \
+    __builtin_shufflevector((v), (v), (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6,   \
+                            (n) + 7)
+#define VF_FOLD(f, v) (v = f(v, VF_DOWN(v, 4)))
+#else
+#define VF_DOWN(v, n) __builtin_shufflevector((v), (v), (n), (n) + 1, (n) + 2, (n) + 3)
+#define VF_FOLD(f, v) ((void)0)
+#endif
+
+static inline vf vf_plus(vf v, vf w)
+{
+    return v + w;
+}
+
+/* Lanes are added as a binary tree. */
+static inline float vf_sum(vf v)
+{
+    VF_FOLD(vf_plus, v);
+    v = v + VF_DOWN(v, 2);
+    v = v + VF_DOWN(v, 1);
+    return v[0];
+}
+
 static inline float vf_max(vf v)
 {
-    float lane[VL];
-    vf_store(lane, v);
-    for (int i = 1; i < VL; i++)
-        lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
-    return lane[0];
+    VF_FOLD(vf_max2, v);
+    v = vf_max2(v, VF_DOWN(v, 2));
+    v = vf_max2(v, VF_DOWN(v, 1));
+    return v[0];
 }
 
 #if defined __AVX512F__
