@@ -114,8 +114,8 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests faults demo bench bench-offload fuzz test test-long check-san lint format info \
-	deps clean help
+.PHONY: all tests faults demo bench bench-programs bench-offload fuzz test test-long check-san lint \
+	format info deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
@@ -171,7 +171,8 @@ test-long: all tests faults
 # ROUNDS CASES PRECISIONS PROGRAMS THREADS STEPS ISA, and where peers are: TORCH_VENV LLMC
 # NANOGPT (folders).
 BENCH := $(BUILD)/bench/bench $(BUILD)/bench/gemm_peak
-bench: all $(BENCH)
+bench-programs: all $(BENCH)
+bench: bench-programs
 	@$(BUILD)/bench/bench stretto=./$(BUILD)/stretto gemm_peak=$(BUILD)/bench/gemm_peak \
 		rounds=$(ROUNDS) cases=$(CASES) precisions=$(PRECISIONS) programs=$(PROGRAMS) \
 		threads=$(THREADS) steps=$(STEPS) isa=$(ISA) torch_venv=$(TORCH_VENV) \
@@ -245,8 +246,8 @@ info:
 
 help:
 	@sed -n '1,/^-include/{/^#/s/^# \{0,1\}//p}' Makefile
-	@echo 'targets: all tests demo bench bench-offload fuzz test test-long check-san lint format'
-	@echo '         info deps clean'
+	@echo 'targets: all tests demo bench bench-programs bench-offload fuzz test test-long check-san'
+	@echo '         lint format info deps clean'
 
 clean:
 	rm -rf build stretto stretto.tmp

@@ -128,10 +128,17 @@ static int create_file(const struct writing *w, int k)
     return fd < 0 ? rc : close_file(fd, tmp, rc);
 }
 
-/* Pieces of array i of a file whose next byte is *at; *before: bytes of all files before them.  A
- * rank writes those that begin in its share of all bytes. */
-static int write_array(const struct writing *w, int i, int fd, const char *path, int64_t *at,
-                       int64_t *before)
+/* A file that this rank writes to, and its next byte, whoever writes that. */
+struct target {
+    int fd;
+    const char *path;
+    int64_t at;
+    struct file_tail tail;
+};
+
+/* Pieces of array i; *before: bytes of all files before them.  A rank writes those that begin in
+ * its share of all bytes. */
+static int write_array(const struct writing *w, int i, struct target *t, int64_t *before)
 {
     const struct ckpt_array *x = &w->s->arrays[i];
     int64_t elem_bytes = (int64_t)dtype_bytes(x->dtype), n = shape_elems(&x->shape);
@@ -141,10 +148,10 @@ static int write_array(const struct writing *w, int i, int fd, const char *path,
         double share = (double)*before / (double)w->n_bytes;
         if ((int)(share * w->c->size) == w->c->rank) {
             TRY(w->s->fetch(w->s->self, i, begin, end, w->piece));
-            TRY(file_pwrite_fd(fd, path, w->piece, (size_t)n_bytes, *at));
-            file_write_early(fd, *at, (size_t)n_bytes);
+            TRY(file_pwrite_fd(t->fd, t->path, w->piece, (size_t)n_bytes, t->at));
+            file_write_behind(t->fd, &t->tail, t->at, (size_t)n_bytes);
         }
-        *at += n_bytes;
+        t->at += n_bytes;
         *before += n_bytes;
     }
     return ERR_OK;
@@ -152,19 +159,20 @@ static int write_array(const struct writing *w, int i, int fd, const char *path,
 
 static int write_file(const struct writing *w, int k, int64_t *before)
 {
-    const char *tmp = place(w, w->name[k], ".tmp");
-    struct text t = {0};
-    TRY(header_of(w, k, &t));
-    int64_t at = 8 + (int64_t)t.n_bytes;
-    text_clear(&t);
-    int fd = open(tmp, O_WRONLY | O_CLOEXEC), rc = ERR_OK;
-    if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", tmp, strerror(errno));
+    struct target t = {.path = place(w, w->name[k], ".tmp")};
+    struct text head = {0};
+    TRY(header_of(w, k, &head));
+    t.at = 8 + (int64_t)head.n_bytes;
+    text_clear(&head);
+    int rc = ERR_OK;
+    t.fd = open(t.path, O_WRONLY | O_CLOEXEC);
+    if (t.fd < 0)
+        FAIL(ERR_RESOURCE, "cannot open %s: %s", t.path, strerror(errno));
     for (int i = w->first[k]; i < w->first[k + 1] && rc == ERR_OK; i++)
-        rc = write_array(w, i, fd, tmp, &at, before);
-    if (rc == ERR_OK && fsync(fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", tmp, strerror(errno));
-    return close_file(fd, tmp, rc);
+        rc = write_array(w, i, &t, before);
+    if (rc == ERR_OK && fsync(t.fd) != 0)
+        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", t.path, strerror(errno));
+    return close_file(t.fd, t.path, rc);
 }
 
 static int write_files(const struct writing *w)

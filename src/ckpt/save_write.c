@@ -104,27 +104,34 @@ int saving_lay_out(struct saving *v, int f)
     return rc;
 }
 
-static int write_range(struct saving *v, int fd, const char *path, const struct ckpt_piece *p,
-                       const struct ckpt_range *r, char *bounce)
+/* A file that this rank writes to. */
+struct target {
+    int fd;
+    const char *path;
+    struct file_tail tail;
+    char *bounce; /* CKPT_CUT_BYTES */
+};
+
+static int write_range(struct saving *v, struct target *t, const struct ckpt_piece *p,
+                       const struct ckpt_range *r)
 {
     int64_t elem_bytes = (int64_t)dtype_bytes(v->s.arrays[p->array].dtype);
     size_t n_bytes = (size_t)((r->end - r->begin) * elem_bytes);
-    const char *values = bounce;
+    const char *values = t->bounce;
     if (p->values)
         values = (const char *)p->values + (r->begin - p->begin) * elem_bytes;
     else
-        TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, bounce));
+        TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, t->bounce));
     v->ranges[v->n_ranges] = *r;
     v->ranges[v->n_ranges++].hash = hash64(values, n_bytes, 0);
     if (atomic_load(&v->cancelled))
         FAIL(ERR_STOPPED, "the save of step %lld was given up", (long long)v->s.step);
-    TRY(file_pwrite_fd(fd, path, values, n_bytes, r->offset));
-    file_write_early(fd, r->offset, n_bytes);
+    TRY(file_pwrite_fd(t->fd, t->path, values, n_bytes, r->offset));
+    file_write_behind(t->fd, &t->tail, r->offset, n_bytes);
     return ERR_OK;
 }
 
-static int write_piece(struct saving *v, int fd, const char *path, const struct ckpt_piece *p,
-                       char *bounce)
+static int write_piece(struct saving *v, struct target *t, const struct ckpt_piece *p)
 {
     int64_t elem_bytes = (int64_t)dtype_bytes(v->s.arrays[p->array].dtype);
     for (int64_t at = p->begin; at < p->end;) {
@@ -137,7 +144,7 @@ static int write_piece(struct saving *v, int fd, const char *path, const struct 
                                .end = at + (n < left ? n : left),
                                .file = p->shard,
                                .offset = offset};
-        TRY(write_range(v, fd, path, p, &r, bounce));
+        TRY(write_range(v, t, p, &r));
         at = r.end;
     }
     return err_fault(v->c->rank, "ckpt.write");
@@ -146,18 +153,18 @@ static int write_piece(struct saving *v, int fd, const char *path, const struct 
 /* This rank's pieces of file f, and its fsync. */
 static int write_file(struct saving *v, int f, char *bounce)
 {
-    const char *path = path_of(v, f);
-    int shared = v->s.shared ? O_CREAT : 0;
-    int fd = open(path, O_WRONLY | shared | O_CLOEXEC, 0666), rc = ERR_OK;
-    if (fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", path, strerror(errno));
+    struct target t = {.path = path_of(v, f), .bounce = bounce};
+    int shared = v->s.shared ? O_CREAT : 0, rc = ERR_OK;
+    t.fd = open(t.path, O_WRONLY | shared | O_CLOEXEC, 0666);
+    if (t.fd < 0)
+        FAIL(ERR_RESOURCE, "cannot open %s: %s", t.path, strerror(errno));
     for (int i = 0; i < v->s.n_pieces && rc == ERR_OK; i++)
         if (v->s.pieces[i].shard == f)
-            rc = write_piece(v, fd, path, &v->s.pieces[i], bounce);
-    if (rc == ERR_OK && fsync(fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", path, strerror(errno));
-    if (close(fd) != 0 && rc == ERR_OK)
-        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", path, strerror(errno));
+            rc = write_piece(v, &t, &v->s.pieces[i]);
+    if (rc == ERR_OK && fsync(t.fd) != 0)
+        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", t.path, strerror(errno));
+    if (close(t.fd) != 0 && rc == ERR_OK)
+        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", t.path, strerror(errno));
     return rc;
 }
 

@@ -127,25 +127,27 @@ static void note_offload(const struct plugin *p, const char *key, int device, co
                     p->section, key, what);
 }
 
+/* Keys that the job sets and whose help begins with those words. */
+static void note_resting(const struct run_conf *c, const struct plugin *p, const char *begins,
+                         const char *why, struct text *out)
+{
+    for (const struct opt *o = deepspeed_opts; o->type != OPT_END; o++)
+        if (strncmp(o->help, begins, strlen(begins)) == 0 && job_value(c->job, p->section, o->name))
+            text_printf(out, "note: [%s] %s has no effect: %s\n", p->section, o->name, why);
+}
+
 static void notes(const struct run_conf *c, const struct plugin *p, struct text *out)
 {
     const struct deepspeed_conf *d = p->conf;
     bool nvme = d->offload_optimizer == OFFLOAD_NVME || d->offload_param == OFFLOAD_NVME;
     note_offload(p, "offload_optimizer", d->offload_optimizer, "optimizer states are", out);
     note_offload(p, "offload_param", d->offload_param, "parameters are", out);
-    for (const struct opt *o = deepspeed_opts; o->type != OPT_END && !nvme; o++)
-        if (strncmp(o->help, "nvme", 4) == 0 && job_value(c->job, p->section, o->name))
-            text_printf(out, "note: [%s] %s has no effect: nothing is offloaded to nvme\n",
-                        p->section, o->name);
-    bool ring = !text_same(offload_methods[d->io_method], "thread");
-    for (const struct opt *o = deepspeed_opts; o->type != OPT_END && nvme && !ring; o++)
-        if (strncmp(o->help, "nvme, io_uring", 14) == 0 && job_value(c->job, p->section, o->name))
-            text_printf(out, "note: [%s] %s has no effect: aio.io_method is thread\n", p->section,
-                        o->name);
-    for (const struct opt *o = deepspeed_opts; o->type != OPT_END && d->stage != 3; o++)
-        if (strncmp(o->help, "stage 3", 7) == 0 && job_value(c->job, p->section, o->name))
-            text_printf(out, "note: [%s] %s has no effect: it belongs to stage 3\n", p->section,
-                        o->name);
+    if (!nvme)
+        note_resting(c, p, "nvme", "nothing is offloaded to nvme", out);
+    else if (text_same(offload_methods[d->io_method], "thread"))
+        note_resting(c, p, "nvme, io_uring", "aio.io_method is thread", out);
+    if (d->stage != 3)
+        note_resting(c, p, "stage 3", "it belongs to stage 3", out);
 }
 
 const struct plugin_type plugin_deepspeed = {
