@@ -114,8 +114,8 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' '$1' '$2')
 folder = $(firstword $(subst /, ,$*))
 
-.PHONY: all tests faults demo bench bench-programs bench-offload fuzz test test-long check-san lint \
-	format info deps clean help
+.PHONY: all tests faults demo bench bench-programs bench-offload fuzz test test-long check-san \
+	lint format info deps clean help
 ifneq ($(filter release%,$(VARIANT)),)
 all: stretto
 endif
