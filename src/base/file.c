@@ -80,44 +80,6 @@ void file_write_early(int fd, int64_t offset, size_t n_bytes)
     (void)sync_file_range(fd, (off_t)offset, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
 }
 
-enum { TAIL_PIECES = 64, TAIL_BYTES = 64 << 20, TAIL_GAP = 64 << 10 };
-
-/* Its oldest piece; where `drop`, once the disk has it, out of memory too. */
-static void tail_shift(int fd, struct file_tail *t, bool drop)
-{
-    off_t at = (off_t)t->piece[t->first].begin, n = (off_t)t->piece[t->first].end - at;
-    if (drop) {
-        (void)sync_file_range(fd, at, n,
-                              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                                  SYNC_FILE_RANGE_WAIT_AFTER);
-        (void)posix_fadvise(fd, at, n, POSIX_FADV_DONTNEED);
-    }
-    t->n_bytes -= n;
-    t->first = (t->first + 1) % TAIL_PIECES;
-    t->n--;
-}
-
-void file_write_behind(int fd, struct file_tail *t, int64_t offset, size_t n_bytes)
-{
-    int64_t end = offset + (int64_t)n_bytes, begin = offset, last;
-    file_write_early(fd, offset, n_bytes);
-    while (t->n > 0 && t->n_bytes + (int64_t)n_bytes > TAIL_BYTES)
-        tail_shift(fd, t, true);
-    last = (t->first + t->n + TAIL_PIECES - 1) % TAIL_PIECES;
-    int64_t gap = t->n > 0 ? offset - t->piece[last].end : -1;
-    bool goes_on = gap >= 0 && gap <= TAIL_GAP && end - t->piece[last].begin <= TAIL_BYTES / 8;
-    if (goes_on) {
-        begin = t->piece[last].end;
-    } else {
-        if (t->n == TAIL_PIECES) /* of many small ones the first may stay */
-            tail_shift(fd, t, false);
-        last = (t->first + t->n++) % TAIL_PIECES;
-        t->piece[last].begin = offset;
-    }
-    t->piece[last].end = end;
-    t->n_bytes += end - begin;
-}
-
 int file_pread_fd(int fd, const char *path, void *bytes, size_t n_bytes, int64_t offset)
 {
     char *p = bytes;

@@ -18,20 +18,6 @@ int file_pread_fd(int fd, const char *path, void *bytes, size_t n_bytes, int64_t
  * Local. */
 void file_write_early(int fd, int64_t offset, size_t n_bytes);
 
-/* Pieces of one file that were written and are still in the page cache, a ring. */
-struct file_tail {
-    int first, n;
-    int64_t n_bytes;
-    struct {
-        int64_t begin, end;
-    } piece[64];
-};
-
-/* The same for the next piece of a large file that is written once: behind it only the last 64 MiB
- * stay in memory, so that a checkpoint pushes nobody's pages out, and needs no more free ones.  t
- * begins as {0}.  Local. */
-void file_write_behind(int fd, struct file_tail *t, int64_t offset, size_t n_bytes);
-
 /* Create path (replacing it) with these bytes and fsync it.  Local. */
 int file_write(const char *path, const void *bytes, size_t n_bytes);
 

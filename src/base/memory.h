@@ -1,6 +1,12 @@
 /* What this process holds, as the kernel counts it. */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
+
+struct memory_span {
+    const void *at;
+    size_t n_bytes;
+};
 
 struct memory_use {
     int64_t peak;  /* VmHWM */

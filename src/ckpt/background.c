@@ -21,6 +21,7 @@ struct ckpt_background {
     struct comm *c; /* borrowed */
     size_t n_bytes;
     int n_snapshots;
+    struct ckpt_gather gather;
     char *snapshot[CKPT_MOST_SNAPSHOTS];     /* owned */
     struct entry queue[CKPT_MOST_SNAPSHOTS]; /* in order; the first is under way */
     int n_queue;
@@ -32,7 +33,7 @@ struct ckpt_background {
 };
 
 int ckpt_background_create(struct comm *c, size_t n_bytes, int n_snapshots,
-                           struct ckpt_background **out)
+                           struct ckpt_gather gather, struct ckpt_background **out)
 {
     REQUIRE(n_snapshots >= 1 && n_snapshots <= CKPT_MOST_SNAPSHOTS);
     struct ckpt_background *b = calloc(1, sizeof *b);
@@ -41,6 +42,7 @@ int ckpt_background_create(struct comm *c, size_t n_bytes, int n_snapshots,
     b->c = c;
     b->n_bytes = n_bytes;
     b->n_snapshots = n_snapshots;
+    b->gather = gather;
     *out = b;
     for (int i = 0; i < n_snapshots; i++) {
         b->snapshot[i] = malloc(n_bytes + 1);
@@ -123,16 +125,18 @@ static struct ckpt_piece *copy_values(struct ckpt_background *b, const struct ck
                                       struct arena *a, char *to)
 {
     struct ckpt_piece *pieces = arena_alloc(a, ((size_t)s->n_pieces + 1) * sizeof *pieces);
+    struct memory_span *span = arena_alloc(a, ((size_t)s->n_pieces + 1) * sizeof *span);
     size_t at = 0;
     for (int i = 0; i < s->n_pieces; i++) {
         pieces[i] = s->pieces[i];
         size_t n = (size_t)(pieces[i].end - pieces[i].begin) *
                    dtype_bytes(s->arrays[pieces[i].array].dtype);
         REQUIRE(at + n <= b->n_bytes && pieces[i].values);
-        memcpy(to + at, pieces[i].values, n);
+        span[i] = (struct memory_span){pieces[i].values, n};
         pieces[i].values = to + at;
         at += n;
     }
+    b->gather.run(b->gather.self, to, span, s->n_pieces);
     return pieces;
 }
 
@@ -143,6 +147,7 @@ int ckpt_background_save(struct ckpt_background *b, const struct ckpt_save *s,
     struct entry *e = &b->queue[b->n_queue];
     struct ckpt_save copy = *s;
     *e = (struct entry){.arena = take_arena, .snapshot = free_snapshot(b), .step = s->step};
+    copy.past_cache = true;
     copy.pieces = copy_values(b, s, take_arena, b->snapshot[e->snapshot]);
     int rc = saving_create(b->c, &copy, &e->saving);
     if (rc != ERR_OK) {

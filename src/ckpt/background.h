@@ -3,15 +3,22 @@
  * have to agree on waits until all of them poll.  HDF5 runs on that thread only, one save after
  * another. */
 #pragma once
+#include "base/memory.h"
 #include "ckpt/ckpt.h"
 
 enum { CKPT_MOST_SNAPSHOTS = 2 };
 
 struct ckpt_background;
 
+/* How values come to a snapshot: n spans, one behind another. */
+struct ckpt_gather {
+    void (*run)(void *self, void *to, const struct memory_span *span, int n);
+    void *self; /* borrowed */
+};
+
 /* Room for n_snapshots (1 or 2) of n_bytes, this rank's values of a save.  ERR_RESOURCE.  Local. */
 int ckpt_background_create(struct comm *c, size_t n_bytes, int n_snapshots,
-                           struct ckpt_background **out);
+                           struct ckpt_gather gather, struct ckpt_background **out);
 
 /* Give up what is under way; its step-N.tmp may stay, worth nothing.  Local. */
 void ckpt_background_destroy(struct ckpt_background **b);

@@ -71,6 +71,7 @@ struct ckpt_save {
      * larger than memory is saved like that. */
     int (*fetch)(void *self, int array, int64_t begin, int64_t end, void *to);
     void *self;
+    bool past_cache; /* who else uses the processor comes first; see base/file_once.h */
 };
 
 /* Write and commit.  ERR_RESOURCE (disk full, not writable) leaves every older checkpoint and

@@ -15,6 +15,7 @@
 struct layout {
     const char *path;                            /* for messages */
     hid_t file, links, groups, datasets, scalar; /* file, property lists, the scalar space */
+    hid_t group;                                 /* the one that is filled */
     hid_t type[DTYPE_COUNT];
 };
 
@@ -130,10 +131,19 @@ static int text_create(const struct layout *l, hid_t object, const char *name, c
     return rc;
 }
 
-/* Every part of a path that is not there yet, each without a time stamp. */
-static int group_create(const struct layout *l, const char *group)
+static int group_close(struct layout *l)
+{
+    if (l->group >= 0 && H5Gclose(l->group) < 0)
+        return h5_fail(l, "a group");
+    l->group = -1;
+    return ERR_OK;
+}
+
+/* Every part of a path that is not there yet, each without a time stamp; l->group is the last. */
+static int group_create(struct layout *l, const char *group)
 {
     char path[512];
+    TRY(group_close(l));
     for (size_t n = 0; group[n];) {
         n += (n > 0) + strcspn(group + n + (n > 0), "/");
         snprintf(path, sizeof path, "%.*s", (int)n, group);
@@ -142,7 +152,8 @@ static int group_create(const struct layout *l, const char *group)
         if (there < 0 || (!there && (g < 0 || H5Gclose(g) < 0)))
             return h5_fail(l, path);
     }
-    return ERR_OK;
+    l->group = H5Gopen2(l->file, group, H5P_DEFAULT);
+    return l->group < 0 ? h5_fail(l, group) : ERR_OK;
 }
 
 /* What a dataset says of the array that it is (a part of). */
@@ -177,9 +188,9 @@ static int dataset_create(const struct layout *l, struct dataset *d)
         dim[i] = (hsize_t)d->shape.dim[i];
     hid_t space =
         d->shape.n_dims ? H5Screate_simple(d->shape.n_dims, dim, NULL) : H5Screate(H5S_SCALAR);
-    hid_t group = H5Gopen2(l->file, d->group, H5P_DEFAULT), set = -1;
-    if (space >= 0 && group >= 0)
-        set = H5Dcreate2(group, d->name, l->type[d->dtype], space, l->links, l->datasets,
+    hid_t set = -1;
+    if (space >= 0)
+        set = H5Dcreate2(l->group, d->name, l->type[d->dtype], space, l->links, l->datasets,
                          H5P_DEFAULT);
     int rc = set < 0 ? h5_fail(l, d->name) : describe(l, set, d);
     if (rc == ERR_OK) {
@@ -191,8 +202,6 @@ static int dataset_create(const struct layout *l, struct dataset *d)
     }
     if (set >= 0 && H5Dclose(set) < 0 && rc == ERR_OK)
         rc = h5_fail(l, d->name);
-    if (group >= 0)
-        H5Gclose(group);
     if (space >= 0)
         H5Sclose(space);
     return rc;
@@ -209,7 +218,7 @@ static int layout_fill(struct layout *l, int fd, int64_t step, struct placement 
             TRY(group_create(l, p->set[i].group));
         TRY(dataset_create(l, &p->set[i]));
     }
-    return ERR_OK;
+    return group_close(l);
 }
 
 static void layout_close(struct layout *l)
@@ -217,6 +226,8 @@ static void layout_close(struct layout *l)
     for (int i = 0; i < DTYPE_COUNT; i++)
         if (l->type[i] >= 0)
             H5Tclose(l->type[i]);
+    if (l->group >= 0)
+        H5Gclose(l->group);
     if (l->scalar >= 0)
         H5Sclose(l->scalar);
     if (l->links >= 0)
@@ -229,7 +240,7 @@ static void layout_close(struct layout *l)
 
 int layout_create(const char *path, int64_t step, struct placement *p, int *fd)
 {
-    struct layout l = {path, -1, -1, -1, -1, -1, {0}};
+    struct layout l = {path, -1, -1, -1, -1, -1, -1, {0}};
     for (int i = 0; i < DTYPE_COUNT; i++)
         l.type[i] = -1;
     *fd = memfd_create("layout", MFD_CLOEXEC);

@@ -2,6 +2,7 @@
 #include "ckpt/safetensors.h"
 
 #include "base/file.h"
+#include "base/file_once.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -130,10 +131,8 @@ static int create_file(const struct writing *w, int k)
 
 /* A file that this rank writes to, and its next byte, whoever writes that. */
 struct target {
-    int fd;
-    const char *path;
+    struct file_once file;
     int64_t at;
-    struct file_tail tail;
 };
 
 /* Pieces of array i; *before: bytes of all files before them.  A rank writes those that begin in
@@ -148,8 +147,7 @@ static int write_array(const struct writing *w, int i, struct target *t, int64_t
         double share = (double)*before / (double)w->n_bytes;
         if ((int)(share * w->c->size) == w->c->rank) {
             TRY(w->s->fetch(w->s->self, i, begin, end, w->piece));
-            TRY(file_pwrite_fd(t->fd, t->path, w->piece, (size_t)n_bytes, t->at));
-            file_write_behind(t->fd, &t->tail, t->at, (size_t)n_bytes);
+            TRY(file_once_write(&t->file, w->piece, (size_t)n_bytes, t->at));
         }
         t->at += n_bytes;
         *before += n_bytes;
@@ -159,20 +157,16 @@ static int write_array(const struct writing *w, int i, struct target *t, int64_t
 
 static int write_file(const struct writing *w, int k, int64_t *before)
 {
-    struct target t = {.path = place(w, w->name[k], ".tmp")};
+    struct target t;
     struct text head = {0};
     TRY(header_of(w, k, &head));
     t.at = 8 + (int64_t)head.n_bytes;
     text_clear(&head);
     int rc = ERR_OK;
-    t.fd = open(t.path, O_WRONLY | O_CLOEXEC);
-    if (t.fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", t.path, strerror(errno));
+    TRY(file_once_open(&t.file, place(w, w->name[k], ".tmp"), 0, false));
     for (int i = w->first[k]; i < w->first[k + 1] && rc == ERR_OK; i++)
         rc = write_array(w, i, &t, before);
-    if (rc == ERR_OK && fsync(t.fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", t.path, strerror(errno));
-    return close_file(t.fd, t.path, rc);
+    return file_once_close(&t.file, rc);
 }
 
 static int write_files(const struct writing *w)

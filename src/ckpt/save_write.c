@@ -2,6 +2,7 @@
 #include "ckpt/save_impl.h"
 
 #include "base/file.h"
+#include "base/file_once.h"
 #include "base/hash.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -106,10 +107,8 @@ int saving_lay_out(struct saving *v, int f)
 
 /* A file that this rank writes to. */
 struct target {
-    int fd;
-    const char *path;
-    struct file_tail tail;
-    char *bounce; /* CKPT_CUT_BYTES */
+    struct file_once file;
+    char *bounce; /* CKPT_CUT_BYTES and a block, at the start of one */
 };
 
 static int write_range(struct saving *v, struct target *t, const struct ckpt_piece *p,
@@ -117,18 +116,19 @@ static int write_range(struct saving *v, struct target *t, const struct ckpt_pie
 {
     int64_t elem_bytes = (int64_t)dtype_bytes(v->s.arrays[p->array].dtype);
     size_t n_bytes = (size_t)((r->end - r->begin) * elem_bytes);
-    const char *values = t->bounce;
-    if (p->values)
-        values = (const char *)p->values + (r->begin - p->begin) * elem_bytes;
+    char *bounce = t->bounce + r->offset % FILE_ONCE_BLOCK; /* as file_once_write likes it */
+    const char *values = bounce;
+    if (!p->values)
+        TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, bounce));
+    else if (v->s.past_cache)
+        memcpy(bounce, (const char *)p->values + (r->begin - p->begin) * elem_bytes, n_bytes);
     else
-        TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, t->bounce));
+        values = (const char *)p->values + (r->begin - p->begin) * elem_bytes;
     v->ranges[v->n_ranges] = *r;
     v->ranges[v->n_ranges++].hash = hash64(values, n_bytes, 0);
     if (atomic_load(&v->cancelled))
         FAIL(ERR_STOPPED, "the save of step %lld was given up", (long long)v->s.step);
-    TRY(file_pwrite_fd(t->fd, t->path, values, n_bytes, r->offset));
-    file_write_behind(t->fd, &t->tail, r->offset, n_bytes);
-    return ERR_OK;
+    return file_once_write(&t->file, values, n_bytes, r->offset);
 }
 
 static int write_piece(struct saving *v, struct target *t, const struct ckpt_piece *p)
@@ -153,19 +153,13 @@ static int write_piece(struct saving *v, struct target *t, const struct ckpt_pie
 /* This rank's pieces of file f, and its fsync. */
 static int write_file(struct saving *v, int f, char *bounce)
 {
-    struct target t = {.path = path_of(v, f), .bounce = bounce};
-    int shared = v->s.shared ? O_CREAT : 0, rc = ERR_OK;
-    t.fd = open(t.path, O_WRONLY | shared | O_CLOEXEC, 0666);
-    if (t.fd < 0)
-        FAIL(ERR_RESOURCE, "cannot open %s: %s", t.path, strerror(errno));
+    struct target t = {.bounce = bounce};
+    int rc = ERR_OK;
+    TRY(file_once_open(&t.file, path_of(v, f), v->s.shared ? O_CREAT : 0, v->s.past_cache));
     for (int i = 0; i < v->s.n_pieces && rc == ERR_OK; i++)
         if (v->s.pieces[i].shard == f)
             rc = write_piece(v, &t, &v->s.pieces[i]);
-    if (rc == ERR_OK && fsync(t.fd) != 0)
-        rc = err_set(ERR_RESOURCE, "cannot sync %s: %s", t.path, strerror(errno));
-    if (close(t.fd) != 0 && rc == ERR_OK)
-        rc = err_set(ERR_RESOURCE, "cannot close %s: %s", t.path, strerror(errno));
-    return rc;
+    return file_once_close(&t.file, rc);
 }
 
 static bool has_file(const struct saving *v, int f)
@@ -187,8 +181,8 @@ int saving_write(struct saving *v)
                 2;
     }
     v->ranges = arena_alloc(v->arena, ((size_t)most + 1) * sizeof *v->ranges);
-    char *bounce = malloc(CKPT_CUT_BYTES);
-    if (!bounce)
+    void *bounce = NULL;
+    if (posix_memalign(&bounce, FILE_ONCE_BLOCK, CKPT_CUT_BYTES + FILE_ONCE_BLOCK) != 0)
         FAIL(ERR_RESOURCE, "no memory to write %s", v->tmp_dir);
     int rc = ERR_OK;
     for (int f = 0; f < v->m.n_files && rc == ERR_OK; f++) {

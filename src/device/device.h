@@ -5,6 +5,7 @@
  * dtype.  void * in a primitive is "an array of the compute dtype", float * is always fp32. */
 #pragma once
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "tensor/tensor.h"
 
@@ -75,6 +76,8 @@ struct memory_ops {
     void (*to_device)(struct stream *s, void *dev, const void *host, size_t n_bytes);
     void (*zero)(struct stream *s, void *dev, size_t n_bytes);
     void (*copy)(struct stream *s, void *to, const void *from, size_t n_bytes); /* inside dev */
+    /* n spans of dev, one behind another; the host may read them when this returns */
+    void (*gather)(struct stream *s, void *host, const struct memory_span *span, int n);
 };
 
 struct matmul;

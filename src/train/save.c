@@ -115,6 +115,17 @@ int64_t save_bytes(const struct engine *e)
     return n_bytes;
 }
 
+static void gather(void *self, void *to, const struct memory_span *span, int n)
+{
+    struct engine *e = self;
+    e->dev->mem->gather(&e->stream, to, span, n);
+}
+
+struct ckpt_gather save_gather(struct engine *e)
+{
+    return (struct ckpt_gather){gather, e};
+}
+
 int save_checkpoint(struct engine *e, const struct save_request *q, struct ckpt_background *b)
 {
     const struct run *r = e->run;

@@ -18,6 +18,8 @@ int save_checkpoint(struct engine *e, const struct save_request *q, struct ckpt_
 
 /* Bytes of values that this rank saves.  Local. */
 int64_t save_bytes(const struct engine *e);
+/* How they come to a snapshot of e's own.  Local. */
+struct ckpt_gather save_gather(struct engine *e);
 
 /* Fill weights, moments and counters from a checkpoint that fits the model: at the start, or into a
  * run that goes on.  Each rank reads the parts that it owns and nothing else; where it holds more,

@@ -84,7 +84,8 @@ int saver_open(struct saver *s, struct engine *e)
                      "[checkpoint] async = true: there is no room for a snapshot of %s a rank",
                      text_bytes(x, (double)v[1]));
     if (rc == ERR_OK && s->n_snapshots > 0)
-        rc = ckpt_background_create(r->comm, (size_t)n_bytes, s->n_snapshots, &s->background);
+        rc = ckpt_background_create(r->comm, (size_t)n_bytes, s->n_snapshots, save_gather(e),
+                                    &s->background);
     TRY_ALL(r->comm, rc);
     say(s, v[1], most);
     return ERR_OK;

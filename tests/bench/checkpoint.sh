@@ -3,7 +3,7 @@
 #
 #   sh tests/bench/checkpoint.sh BUILD FOLDER convert   sharded to full and to safetensors, and cp
 #   sh tests/bench/checkpoint.sh BUILD FOLDER save      full and sharded saves, and dd
-#   sh tests/bench/checkpoint.sh BUILD FOLDER async     steps with a save every tenth, and with none
+#   sh tests/bench/checkpoint.sh BUILD FOLDER async     what a save behind ten steps costs them
 #
 # FOLDER is made and removed; ROUNDS (3) and LAYERS (12) are the environment's.  Prints every round
 # and the medians.  Writes last until the disk has them (sync).
@@ -83,32 +83,39 @@ bench_save() {
     report "$bytes" dd FULL SHARDED
 }
 
-# Mean seconds of a step, of whole tens of them behind the first.
-step_time() {
+# Of one run with a save every thirtieth step: the fifteen steps that a save goes on behind, and the
+# fifteen that follow, when the disk is at rest.  Neighbours, so that a busy machine slows both.  A
+# line a pair: what the save cost as a share of ten steps, and the seconds of ten.
+step_pairs() {
     sed 's/.*"step":\([0-9]*\),.*"time_s":\([0-9.]*\).*/\1 \2/' "$T/run/metrics.jsonl" |
-        awk '$1 == 10 { a = $2 } $1 == 40 { b = $2 } END { printf "%.4f\n", (b - a) / 30 }'
+        awk '$1 % 30 == 15 { mid = $2 }
+             $1 % 30 == 0 { if (mid && last) { rest = ($2 - mid) / 1.5
+                                               print (mid - last) / rest - 1.5, rest }
+                            last = $2 }'
 }
 
-# Saves make some 60 MB/s: a RATE below that would measure the disk.
+# A save that is not over after fifteen steps would be counted as rest.
 bench_async() {
     cc -O2 -shared -fPIC -o "$T/slow_write.so" tests/bench/slow_write.c || exit 1
     for _ in $(seq "$rounds"); do
-        for every in 0 10; do
-            rm -rf "$T/run"
-            LD_PRELOAD=$T/slow_write.so SLOW_WRITE=${RATE:-100000000} \
-                "$stretto" train "$T/job.ini" job.threads=auto job.max_steps=41 model.n_layer=2 \
-                model.n_embd=256 model.n_head=4 model.vocab_size=4096 \
-                data.batch_size="${BATCH:-8}" \
-                checkpoint.every_steps=$every checkpoint.keep=1 >"$T/log" 2>&1 ||
-                { cat "$T/log" >&2; exit 1; }
-            echo "every_$every $(step_time)" >>"$T/times"
-        done
+        rm -rf "$T/run"
+        LD_PRELOAD=$T/slow_write.so SLOW_WRITE=${RATE:-100000000} \
+            "$stretto" train "$T/job.ini" job.threads=auto job.max_steps=602 model.n_layer=2 \
+            model.n_embd=256 model.n_head=4 model.vocab_size=4096 \
+            data.batch_size="${BATCH:-8}" \
+            checkpoint.every_steps=30 checkpoint.keep=1 >"$T/log" 2>&1 ||
+            { cat "$T/log" >&2; exit 1; }
+        step_pairs >>"$T/times"
+        grep '^saved' "$T/log" | sed 's/.*(\(.*\) s)/\1/' >>"$T/saves"
     done
-    grep '^save' "$T/log" | head -3
-    sed 's/^/  /' "$T/times"
-    echo "$(median every_0) $(median every_10)" | awk '{
-        printf "a step: %.1f ms without saves, %.1f ms with one every tenth: %+.1f %%\n",
-            1000 * $1, 1000 * $2, 100 * ($2 / $1 - 1) }'
+    grep '^save ' "$T/log"
+    sort -n "$T/saves" | awk '{ x[NR] = $1 } END { printf "a save takes %.2f s, at most %.2f s\n",
+        x[int((NR + 1) / 2)], x[NR] }'
+    sort -n "$T/times" | awk '{ x[NR] = $1; rest += $2 }
+        END { printf "ten steps take %.2f s, a save behind them costs %+.1f %% " \
+                  "(median of %d pairs; quartiles %+.1f, %+.1f)\n", rest / NR,
+                  100 * x[int((NR + 1) / 2)], NR, 100 * x[int((NR + 3) / 4)],
+                  100 * x[int((3 * NR + 1) / 4)] }'
 }
 
 : >"$T/times"

@@ -270,45 +270,6 @@ static void test_rng_ranges(void)
     }
 }
 
-/* Pieces of 1 MiB - 7 bytes from both ends in turns, and many tiny ones between them. */
-static void test_write_behind(const char *path)
-{
-    enum { N = 90, N_BYTES = (1 << 20) - 7 };
-    struct file_tail t = {0};
-    char *bytes = malloc(N_BYTES);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600), wrong = 0, n_tiny = 0;
-    CHECK(bytes && fd >= 0);
-    for (int i = 0; i < N; i++) {
-        int k = i % 2 ? N - 1 - i / 2 : i / 2;
-        int64_t at = (int64_t)k * (N_BYTES + 100000);
-        memset(bytes, k + 1, N_BYTES);
-        CHECK(file_pwrite_fd(fd, path, bytes, N_BYTES, at) == ERR_OK);
-        file_write_behind(fd, &t, at, N_BYTES);
-        for (int j = 0; j < 100; j += 1 + i / 4, n_tiny++) {
-            int64_t to = at + N_BYTES + (int64_t)j * 999;
-            CHECK(file_pwrite_fd(fd, path, "*", 1, to) == ERR_OK);
-            file_write_behind(fd, &t, to, 1);
-        }
-        int64_t held = 0;
-        for (int j = 0; j < t.n; j++) {
-            int at_ring = (t.first + j) % 64;
-            held += t.piece[at_ring].end - t.piece[at_ring].begin;
-        }
-        CHECK(t.n >= 1 && t.n <= 64 && held == t.n_bytes && held <= 64 << 20);
-    }
-    for (int k = 0; k < N; k++) {
-        CHECK(file_pread_fd(fd, path, bytes, N_BYTES, (int64_t)k * (N_BYTES + 100000)) == ERR_OK);
-        for (int j = 0; j < N_BYTES; j++)
-            wrong += bytes[j] != (char)(k + 1);
-        CHECK(file_pread_fd(fd, path, bytes, 1, (int64_t)k * (N_BYTES + 100000) + N_BYTES) ==
-                  ERR_OK &&
-              bytes[0] == '*');
-    }
-    CHECK(wrong == 0 && n_tiny > 1000);
-    close(fd);
-    free(bytes);
-}
-
 static void test_files(const char *dir)
 {
     char path[512], link_path[512], sub[512];
@@ -350,8 +311,6 @@ static void test_files(const char *dir)
         snprintf(sub, sizeof sub, "%s/a/b", dir);
         CHECK(file_make_dirs(sub) == ERR_RESOURCE);
     }
-    TEST ("a large file written in any order has its bytes, and a short tail of them in mind")
-        test_write_behind(path);
     TEST ("positions are honoured, and the end of the file is an error") {
         FILE *f = fopen(path, "w+");
         CHECK(f != NULL);

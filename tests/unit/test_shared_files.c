@@ -47,7 +47,8 @@ static struct ckpt *save(struct train_run *t, const char *folder, int file_ranks
                              .file_ranks = file_ranks,
                              .best_loss = NAN};
     if (behind)
-        train_must(ckpt_background_create(c, (size_t)save_bytes(t->engine), 1, &b));
+        train_must(ckpt_background_create(c, (size_t)save_bytes(t->engine), 1,
+                                          save_gather(t->engine), &b));
     train_must(save_checkpoint(t->engine, &q, b));
     if (behind) {
         train_must(ckpt_background_poll(b, true, &step));

@@ -163,6 +163,31 @@ static void cpu_copy(struct stream *s, void *to, const void *from, size_t n_byte
                n_bytes - at < piece ? n_bytes - at : piece);
 }
 
+/* Bytes [begin, end) of the spans' copies. */
+static void copy_range(char *host, const struct memory_span *span, int n, size_t begin, size_t end)
+{
+    size_t at = 0;
+    for (int i = 0; i < n && at < end; at += span[i++].n_bytes) {
+        size_t from = begin > at ? begin - at : 0;
+        size_t to = end - at < span[i].n_bytes ? end - at : span[i].n_bytes;
+        if (from < to)
+            memcpy(host + at + from, (const char *)span[i].at + from, to - from);
+    }
+}
+
+static void cpu_gather(struct stream *s, void *host, const struct memory_span *span, int n)
+{
+    const size_t piece = (size_t)1 << 20;
+    size_t n_bytes = 0;
+    for (int i = 0; i < n; i++)
+        n_bytes += span[i].n_bytes;
+    int n_threads = n_bytes < 2 * piece ? 1 : s->dev->n_threads;
+#pragma omp parallel for schedule(static) num_threads(n_threads)
+    for (int t = 0; t < n_threads; t++)
+        copy_range(host, span, n, n_bytes / (size_t)n_threads * (size_t)t,
+                   t == n_threads - 1 ? n_bytes : n_bytes / (size_t)n_threads * (size_t)(t + 1));
+}
+
 static const struct memory_ops cpu_memory = {
     .alloc = cpu_alloc,
     .free = cpu_free,
@@ -170,6 +195,7 @@ static const struct memory_ops cpu_memory = {
     .to_device = cpu_to_device,
     .zero = cpu_zero,
     .copy = cpu_copy,
+    .gather = cpu_gather,
 };
 
 static int find_matmul(const char *name, const struct matmul_ops **ops)
