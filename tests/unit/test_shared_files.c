@@ -4,6 +4,7 @@
 #include "train_run.h"
 
 #include "base/file.h"
+#include <sys/resource.h>
 
 static const struct {
     const char *name, *keys;
@@ -39,6 +40,7 @@ static struct ckpt *save(struct train_run *t, const char *folder, int file_ranks
     struct arena *a = arena_create();
     struct comm *c = t->run.comm;
     int64_t step = 0;
+    int nice_before = getpriority(PRIO_PROCESS, 0);
     snprintf(dir, sizeof dir, "%s/%d%s", folder, file_ranks, behind ? "b" : "");
     t->run.conf.main.output_dir = dir;
     struct save_request q = {.job_text = "",
@@ -53,6 +55,7 @@ static struct ckpt *save(struct train_run *t, const char *folder, int file_ranks
     if (behind) {
         train_must(ckpt_background_poll(b, true, &step));
         CHECK(step == t->engine->step);
+        CHECK(getpriority(PRIO_PROCESS, 0) == nice_before);
     }
     ckpt_background_destroy(&b);
     k = train_newest(c, dir, a);
