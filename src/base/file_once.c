@@ -66,39 +66,36 @@ static int write_cached(struct file_once *f, const void *bytes, size_t n_bytes, 
     return ERR_OK;
 }
 
-/* Whole blocks.  *n_done: bytes that the disk has; fewer where the file system or the disk wants
- * larger blocks: from then on the page cache takes all. */
-static int write_direct(struct file_once *f, const char *bytes, size_t n_bytes, int64_t offset,
-                        size_t *n_done)
+/* Whole blocks.  Returns the bytes that the disk has: where the file system or the disk refuses,
+ * whatever the reason, the page cache takes all from then on, and names what is really wrong. */
+static size_t write_direct(struct file_once *f, const char *bytes, size_t n_bytes, int64_t offset)
 {
-    for (*n_done = 0; *n_done < n_bytes && f->direct >= 0;) {
-        off_t at = (off_t)(offset + (int64_t)*n_done);
-        ssize_t n = pwrite(f->direct, bytes + *n_done, n_bytes - *n_done, at);
+    size_t n_done = 0;
+    while (n_done < n_bytes && f->direct >= 0) {
+        off_t at = (off_t)(offset + (int64_t)n_done);
+        ssize_t n = pwrite(f->direct, bytes + n_done, n_bytes - n_done, at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno != EINVAL)
-            FAIL(ERR_RESOURCE, "cannot write %s: %s", f->path, strerror(errno));
         if (n > 0)
-            *n_done += (size_t)n;
+            n_done += (size_t)n;
         if (n <= 0 || n % FILE_ONCE_BLOCK != 0) {
             close(f->direct);
             f->direct = -1;
         }
     }
-    return ERR_OK;
+    return n_done;
 }
 
 int file_once_write(struct file_once *f, const void *bytes, size_t n_bytes, int64_t offset)
 {
     const char *p = bytes;
-    size_t head = (size_t)(-offset & (FILE_ONCE_BLOCK - 1)), n_done = 0;
+    size_t head = (size_t)(-offset & (FILE_ONCE_BLOCK - 1));
     size_t body = n_bytes > head ? (n_bytes - head) / FILE_ONCE_BLOCK * FILE_ONCE_BLOCK : 0;
     bool fits = ((uintptr_t)p + head) % FILE_ONCE_BLOCK == 0 && body >= DIRECT_LEAST;
     if (f->direct < 0 || !fits)
         return write_cached(f, p, n_bytes, offset);
     TRY(write_cached(f, p, head, offset));
-    TRY(write_direct(f, p + head, body, offset + (int64_t)head, &n_done));
-    n_done += head;
+    size_t n_done = head + write_direct(f, p + head, body, offset + (int64_t)head);
     return write_cached(f, p + n_done, n_bytes - n_done, offset + (int64_t)n_done);
 }
 

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes somewhere, borrowed. */
 struct memory_span {
     const void *at;
     size_t n_bytes;

@@ -120,7 +120,7 @@ static int write_range(struct saving *v, struct target *t, const struct ckpt_pie
     const char *values = bounce;
     if (!p->values)
         TRY(v->s.fetch(v->s.self, p->array, r->begin, r->end, bounce));
-    else if (v->s.past_cache)
+    else if (t->file.direct >= 0)
         memcpy(bounce, (const char *)p->values + (r->begin - p->begin) * elem_bytes, n_bytes);
     else
         values = (const char *)p->values + (r->begin - p->begin) * elem_bytes;
