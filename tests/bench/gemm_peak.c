@@ -3,10 +3,10 @@
  *     gemm_peak fp32|bf16 THREADS [TOKENS] [REPEATS]
  *
  * oneDNN's matmul on the shapes of GPT-2 124M (forward, gradient of x, gradient of W into fp32),
- * inputs in the layout that the library likes best (packed before the clock starts), random values,
- * since constant ones let a chip run cooler and faster.  Prints a line a product and last
- * "peak GFLOPS"; "skip REASON" where there is nothing to measure.  Calls the library directly: it
- * has to be independent of what it judges. */
+ * inputs in the layout that the library likes best (packed before the clock starts), and for fp32
+ * its sgemm, which some machines run faster; random values, since constant ones let a chip run
+ * cooler and faster.  Prints a line a product and last "peak GFLOPS"; "skip REASON" where there is
+ * nothing to measure.  Calls the library directly: it has to be independent of what it judges. */
 #include "base/clock.h"
 
 #include <stdbool.h>
@@ -73,6 +73,16 @@ struct lib {
     uint64_t random;
 };
 
+/* Every half of a word is a bf16 of about ±0.01, and two of them are an fp32 as small. */
+static void fill(struct lib *l, void *p, size_t n_bytes)
+{
+    uint16_t *half = p;
+    for (size_t i = 0; i < n_bytes / 2; i++) {
+        l->random = l->random * 6364136223846793005ull + 1442695040888963407ull;
+        half[i] = (uint16_t)(0x3c00u | ((l->random >> 33) & 0x80ffu));
+    }
+}
+
 static dnnl_memory_t memory(struct lib *l, dnnl_primitive_desc_t pd, dnnl_query_t what)
 {
     dnnl_memory_t m;
@@ -80,12 +90,7 @@ static dnnl_memory_t memory(struct lib *l, dnnl_primitive_desc_t pd, dnnl_query_
     const_desc d = dnnl_primitive_desc_query_md(pd, what, 0);
     DNNL(dnnl_memory_create(&m, d, l->engine, DNNL_MEMORY_ALLOCATE));
     DNNL(dnnl_memory_get_data_handle(m, &p));
-    /* every half of a word is a bf16 of about ±0.01, and two of them are an fp32 as small */
-    uint16_t *half = p;
-    for (size_t i = 0; i < dnnl_memory_desc_get_size(d) / 2; i++) {
-        l->random = l->random * 6364136223846793005ull + 1442695040888963407ull;
-        half[i] = (uint16_t)(0x3c00u | ((l->random >> 33) & 0x80ffu));
-    }
+    fill(l, p, dnnl_memory_desc_get_size(d));
     return m;
 }
 
@@ -123,6 +128,33 @@ static double rate(struct lib *l, int64_t M, int64_t N, int64_t K, dnnl_data_typ
     return best;
 }
 
+/* The same of sgemm, on plain fp32. */
+static double sgemm_rate(struct lib *l, int64_t M, int64_t N, int64_t K, bool a_trans, int repeats)
+{
+    float *side[3];
+    const int64_t n_elem[3] = {M * K, K * N, M * N};
+    for (int i = 0; i < 3; i++) {
+        side[i] = malloc((size_t)n_elem[i] * sizeof(float));
+        if (!side[i]) {
+            printf("skip out of memory\n");
+            exit(0);
+        }
+        fill(l, side[i], (size_t)n_elem[i] * sizeof(float));
+    }
+    double best = 0;
+    for (int i = 0; i <= repeats; i++) { /* the first is a warm-up */
+        double start = clock_now_s();
+        DNNL(dnnl_sgemm(a_trans ? 'T' : 'N', 'N', M, N, K, 1.0f, side[0], a_trans ? M : K, side[1],
+                        N, 0.0f, side[2], N));
+        double r = 2e-9 * (double)M * (double)N * (double)K / (clock_now_s() - start);
+        if (i > 0 && r > best)
+            best = r;
+    }
+    for (int i = 0; i < 3; i++)
+        free(side[i]);
+    return best;
+}
+
 static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
 {
     static const int64_t shape[][2] = {
@@ -131,12 +163,19 @@ static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
     double best = 0;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++) {
         int64_t n_out = shape[i][0], n_in = shape[i][1];
-        double r[3] = {rate(l, tokens, n_out, n_in, in, in, repeats),
+        double r[6] = {rate(l, tokens, n_out, n_in, in, in, repeats),
                        rate(l, tokens, n_in, n_out, in, in, repeats),
                        rate(l, n_out, n_in, tokens, in, dnnl_f32, repeats)};
-        printf("# %5lld x %4lld: y %.0f, dx %.0f, dW %.0f GFLOP/s\n", (long long)n_out,
+        printf("# %5lld x %4lld: y %.0f, dx %.0f, dW %.0f GFLOP/s", (long long)n_out,
                (long long)n_in, r[0], r[1], r[2]);
-        for (int k = 0; k < 3; k++)
+        if (!bf16) {
+            r[3] = sgemm_rate(l, tokens, n_out, n_in, false, repeats);
+            r[4] = sgemm_rate(l, tokens, n_in, n_out, false, repeats);
+            r[5] = sgemm_rate(l, n_out, n_in, tokens, true, repeats);
+            printf(", by sgemm %.0f, %.0f, %.0f", r[3], r[4], r[5]);
+        }
+        printf("\n");
+        for (int k = 0; k < 6; k++)
             best = r[k] > best ? r[k] : best;
     }
     return best;

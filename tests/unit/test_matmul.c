@@ -26,7 +26,7 @@ static float *noise_array(int64_t n)
     return p;
 }
 
-/* What C must be: a plain loop; cells between the rows must not change. */
+/* What C must be without a bias: a plain loop; cells between the rows must not change. */
 static double *expected(const struct gemm *g, const float *A, const float *B, const float *C)
 {
     double *want = malloc((size_t)(g->M * g->ldc) * sizeof *want);
@@ -54,7 +54,9 @@ static double product_error(const struct matmul_ops *ops, void *state, const str
         memcpy(C, old, (size_t)n * sizeof *old);
         ops->run(state, g, A, B, C);
         for (int64_t i = 0; i < n; i++) {
-            double e = fabs(want[i] - C[i]) / sqrt((double)g->K);
+            const float *bias = i % g->ldc < g->N ? g->bias : NULL;
+            double w = want[i] + (bias ? (double)bias[i % g->ldc] : 0.0);
+            double e = fabs(w - C[i]) / sqrt((double)g->K);
             worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
         }
     }
@@ -70,6 +72,7 @@ static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},    
                                     {13, 65, 33}, {96, 64, 128},  {97, 33, 257}, {100, 70, 300},
                                     {2, 1030, 5}, {130, 40, 520}, {1, 1, 70},    {70, 1, 1},
                                     {1, 40, 33},  {130, 1, 520}};
+enum { WIDEST = 1030 };
 
 static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
 {
@@ -78,14 +81,18 @@ static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK(rc == ERR_OK);
     if (rc != ERR_OK)
         return;
+    float *bias = noise_array(WIDEST);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int bits = 0; bits < 16; bits++) {
+        for (int bits = 0; bits < 32; bits++) {
+            if (bits & 16 && (bits & 4 || !ops->bias))
+                continue;
             struct gemm g = {.M = shapes[i][0],
                              .N = shapes[i][1],
                              .K = shapes[i][2],
                              .a_trans = bits & 1,
                              .b_trans = bits & 2,
-                             .accumulate = bits & 4};
+                             .accumulate = bits & 4,
+                             .bias = bits & 16 ? bias : NULL};
             int64_t more = bits & 8 ? 3 : 0;
             g.lda = (g.a_trans ? g.M : g.K) + more;
             g.ldb = (g.b_trans ? g.K : g.N) + more;
@@ -94,6 +101,7 @@ static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
             check_that(e < 4e-6, __FILE__, __LINE__, "%s %s: M %d N %d K %d bits %d: error %g",
                        ops->name, device_isa_name(isa), (int)g.M, (int)g.N, (int)g.K, bits, e);
         }
+    free(bias);
     ops->destroy(&state);
     CHECK(state == NULL);
 }

@@ -1,5 +1,6 @@
 /* Flat ranges of fp32: sums, the table of rotations. */
 #include "device/cpu/kernels/once/once.h"
+#include "device/cpu/kernels/vec.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,6 +31,19 @@ void ISA_FN(sum_f64)(struct stream *s, double *sum, const float *x, int64_t n_el
 typedef double vd8 __attribute__((vector_size(64)));
 typedef float vf8 __attribute__((vector_size(32)));
 
+/* The squares of eight floats.  gcc 12 halves a vector that it could widen at once. */
+static inline void add_squares(vd8 *acc, const float *p)
+{
+#if defined __AVX512F__
+    vd8 w = (vd8)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#else
+    vf8 v;
+    memcpy(&v, p, sizeof v);
+    vd8 w = __builtin_convertvector(v, vd8);
+#endif
+    *acc += w * w;
+}
+
 /* 32 sums in fp64, added as a binary tree. */
 static double block_squares(const float *g, int64_t n)
 {
@@ -37,12 +51,8 @@ static double block_squares(const float *g, int64_t n)
     int64_t i = 0;
     for (; i + 32 <= n; i += 32)
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            vf8 v;
-            memcpy(&v, g + i + (ptrdiff_t)8 * k, sizeof v);
-            vd8 w = __builtin_convertvector(v, vd8);
-            acc[k] += w * w;
-        }
+        for (int k = 0; k < 4; k++)
+            add_squares(&acc[k], g + i + (ptrdiff_t)8 * k);
     vd8 a = (acc[0] + acc[1]) + (acc[2] + acc[3]);
     double sum = (a[0] + a[4] + (a[2] + a[6])) + (a[1] + a[5] + (a[3] + a[7]));
     for (; i < n; i++)
