@@ -22,6 +22,9 @@ KERNEL(linear_backward, (struct stream * s, const struct linear *l, void *dx, fl
 KERNEL(act_forward, (struct stream * s, void *y, const void *x, enum act_kind act, int64_t n_elem))
 KERNEL(act_backward,
        (struct stream * s, void *dy, const void *x, enum act_kind act, int64_t n_elem))
+/* y = act(x), slope = act'(x), which may be x. */
+KERNEL(act_both, (struct stream * s, void *y, void *slope, const void *x, enum act_kind act,
+                  int64_t n_elem))
 
 /* sum = x + residual (residual NULL: sum is not written and x is normalised), then
  * y = (sum - mean) rstd w + b over rows of C; mean, rstd (rows) are kept for backward.  b or NULL.
@@ -77,6 +80,8 @@ KERNEL(dropout,
        (struct stream * s, void *y, const void *x, const struct dropout *d, int64_t B, int64_t n))
 
 KERNEL(add, (struct stream * s, void *y, const void *a, const void *b, int64_t n_elem))
+/* y *= x */
+KERNEL(multiply, (struct stream * s, void *y, const void *x, int64_t n_elem))
 /* y adds a x over rows of N, x's one behind the other, y's ldy elements apart. */
 KERNEL(add_scaled,
        (struct stream * s, void *y, int64_t ldy, const void *x, float a, int64_t rows, int64_t N))

@@ -8,9 +8,12 @@ struct mlp_conf {
     bool remakes;
 };
 
+/* What backward needs of the activation, (rows, hidden) each: a wide MLP keeps what went in and
+ * makes the rest again; a narrow one, whose time is not its products', makes the slope in the pass
+ * that makes the values. */
 struct mlp_frame {
-    void *pre; /* (rows, hidden) before the activation */
-    void *h;   /* and behind it: what backward needs too, or makes again in scratch */
+    void *pre; /* before it; its slope instead where h is kept in training */
+    void *h;   /* behind it; in scratch where it is made again */
 };
 
 enum { C_FC, C_PROJ, N_CHILDREN };
@@ -22,6 +25,16 @@ static void activate(const struct mlp_conf *c, struct pass *p, void *h, const vo
         p->s->k->act_forward(p->s, h, pre, c->act, n_elem);
 }
 
+/* dh becomes the gradient of what went into the activation. */
+static void differentiate(const struct mlp_conf *c, struct pass *p, void *dh, const void *pre)
+{
+    int64_t n_elem = pass_rows(p) * c->hidden;
+    if (c->remakes)
+        p->s->k->act_backward(p->s, dh, pre, c->act, n_elem);
+    else
+        p->s->k->multiply(p->s, dh, pre, n_elem);
+}
+
 static void mlp_forward(const struct module *m, struct pass *p, const void *x, void *y)
 {
     const struct mlp_conf *c = m->conf;
@@ -30,7 +43,10 @@ static void mlp_forward(const struct module *m, struct pass *p, const void *x, v
     size_t mark = stack_mark(&p->s->scratch);
     f.h = c->remakes ? scratch_push(p, n_elem) : tape_push(p, n_elem);
     module_forward(m->children[C_FC], p, x, f.pre);
-    activate(c, p, f.h, f.pre);
+    if (c->remakes || !p->training)
+        activate(c, p, f.h, f.pre);
+    else if (n_elem > 0)
+        p->s->k->act_both(p->s, f.h, f.pre, f.pre, c->act, n_elem);
     module_forward(m->children[C_PROJ], p, f.h, y);
     stack_release(&p->s->scratch, mark);
     if (module_drops(p, c->dropout))
@@ -56,7 +72,7 @@ static void mlp_backward(const struct module *m, struct pass *p, const void *x, 
     }
     module_backward_from(m->children[C_PROJ], p, f.h, dy, dh);
     if (rows > 0 && !m->children[C_FC]->still)
-        p->s->k->act_backward(p->s, dh, f.pre, c->act, rows * c->hidden);
+        differentiate(c, p, dh, f.pre);
     module_backward_from(m->children[C_FC], p, x, dh, dx);
     stack_release(&p->s->scratch, mark);
 }

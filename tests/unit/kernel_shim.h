@@ -158,6 +158,15 @@ static void shim_act_backward(struct stream *s, void *dy, const void *x, enum ac
     shim_end(&z);
 }
 
+static void shim_act_both(struct stream *s, void *y, void *slope, const void *x, enum act_kind act,
+                          int64_t n)
+{
+    SHIM;
+    const void *in = IN(x, n);
+    REAL(s)->act_both(s, OUT(y, n), OUT(slope, n), in, act, n);
+    shim_end(&z);
+}
+
 static void shim_layernorm_forward(struct stream *s, void *y, void *sum, float *mean, float *rstd,
                                    const void *x, const void *residual, const void *w,
                                    const void *b, int64_t rows, int64_t C, float eps)
@@ -305,6 +314,13 @@ static void shim_add(struct stream *s, void *y, const void *a, const void *b, in
 {
     SHIM;
     REAL(s)->add(s, OUT(y, n), IN(a, n), IN(b, n), n);
+    shim_end(&z);
+}
+
+static void shim_multiply(struct stream *s, void *y, const void *x, int64_t n)
+{
+    SHIM;
+    REAL(s)->multiply(s, OUT(y, n), IN(x, n), n);
     shim_end(&z);
 }
 

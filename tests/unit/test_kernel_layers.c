@@ -236,6 +236,22 @@ static void linear_strides(struct stream *s)
     free(x), free(w), free(b), free(y), free(wide_y), free(old);
 }
 
+/* Value and slope in one pass are those of two, wherever they lie; the slope may take x's place. */
+static void check_both(struct stream *s, enum act_kind act, const float *x, const float *y,
+                       const float *slope, int64_t n)
+{
+    float *y2 = noise_array(n), *slope2 = copy_array(x, n);
+    for (int64_t shift = 0; shift < 64; shift++) {
+        s->k->act_both(s, y2 + shift, slope2 + shift, x + shift, act, n - shift);
+        CHECK(same_bits(y2 + shift, y + shift, n - shift));
+        CHECK(same_bits(slope2 + shift, slope + shift, n - shift));
+    }
+    memcpy(slope2, x, (size_t)n * sizeof *x);
+    s->k->act_both(s, y2, slope2, slope2, act, n);
+    CHECK(same_bits(y2, y, n) && same_bits(slope2, slope, n));
+    free(y2), free(slope2);
+}
+
 /* Through a linear layer of width 1: values, slopes, ends, NaN, and bits wherever they lie. */
 static void activations(struct stream *s)
 {
@@ -257,6 +273,8 @@ static void activations(struct stream *s)
             CHECK_NEAR(y[i], act_f64(l.act, v), allowed(2e-7) * (1.0 + fabs(v)));
             CHECK_NEAR(dy[i], slope, allowed(1e-6));
         }
+        if (act != ACT_NONE)
+            check_both(s, l.act, pre, y, dy, N);
         for (int shift = 1; shift < 64; shift++) {
             l.N = N - shift;
             s->k->linear_forward(s, &l, y2, NULL, one, x + shift, NULL);

@@ -163,6 +163,11 @@ static void sums(struct stream *s)
         free(half);
         s->k->add(s, y, y, x, n);
         CHECK_CLOSE(y, want, n, 1e-7);
+        float *product = copy_array(y, n);
+        s->k->multiply(s, product, x, n);
+        for (int64_t e = 0; e < n; e++)
+            CHECK(product[e] == as_elem(y[e] * x[e]));
+        free(product);
         int64_t N = n % 2 == 0 ? 2 : 1, ldy = N + 3;
         float *wide = noise_array(n / N * ldy), *had = copy_array(wide, n / N * ldy);
         s->k->add_scaled(s, wide, ldy, x, 0.25f, n / N, N);

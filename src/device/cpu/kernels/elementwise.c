@@ -1,4 +1,4 @@
-/* Flat ranges of the compute dtype: sums, casts, dropout, counting. */
+/* Flat ranges of the compute dtype: sums, products, casts, dropout, counting. */
 #include "device/cpu/kernels/drop.h"
 #include "device/cpu/kernels/elem.h"
 
@@ -12,6 +12,15 @@ void FN(add)(struct stream *s, void *y, const void *a, const void *b, int64_t n_
 #pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))
     for (int64_t i = 0; i < n_elem; i++)
         to[i] = put(get(l[i]) + get(r[i]));
+}
+
+void FN(multiply)(struct stream *s, void *y, const void *x, int64_t n_elem)
+{
+    elem *to = y;
+    const elem *f = x;
+#pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i++)
+        to[i] = put(get(to[i]) * get(f[i]));
 }
 
 void FN(add_scaled)(struct stream *s, void *y, int64_t ldy, const void *x, float a, int64_t rows,

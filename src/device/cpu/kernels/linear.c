@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void value_range(elem *y, const ele
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        y[i] = put(act_value(act, get(x[i])));
+        y[i] = put(act_at(act, get(x[i])).value);
 }
 
 static inline __attribute__((always_inline)) void slope_range(elem *dy, const elem *x, int64_t n,
@@ -32,27 +32,38 @@ static inline __attribute__((always_inline)) void slope_range(elem *dy, const el
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        dy[i] = put(get(dy[i]) * act_slope(act, get(x[i])));
+        dy[i] = put(get(dy[i]) * act_at(act, get(x[i])).slope);
 }
 
-#define FOR_ACT(act, range, y, x, n)                                                               \
+static inline __attribute__((always_inline)) void both_range(elem *y, elem *slope, const elem *x,
+                                                             int64_t n, enum act_kind act)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        struct act_point p = act_at(act, get(x[i]));
+        y[i] = put(p.value);
+        slope[i] = put(p.slope);
+    }
+}
+
+#define FOR_ACT(act, range, ...)                                                                   \
     switch (act) {                                                                                 \
     case ACT_NONE:                                                                                 \
         break;                                                                                     \
     case ACT_RELU:                                                                                 \
-        range(y, x, n, ACT_RELU);                                                                  \
+        range(__VA_ARGS__, ACT_RELU);                                                              \
         break;                                                                                     \
     case ACT_GELU:                                                                                 \
-        range(y, x, n, ACT_GELU);                                                                  \
+        range(__VA_ARGS__, ACT_GELU);                                                              \
         break;                                                                                     \
     case ACT_GELU_TANH:                                                                            \
-        range(y, x, n, ACT_GELU_TANH);                                                             \
+        range(__VA_ARGS__, ACT_GELU_TANH);                                                         \
         break;                                                                                     \
     case ACT_SILU:                                                                                 \
-        range(y, x, n, ACT_SILU);                                                                  \
+        range(__VA_ARGS__, ACT_SILU);                                                              \
         break;                                                                                     \
     case ACT_TANH:                                                                                 \
-        range(y, x, n, ACT_TANH);                                                                  \
+        range(__VA_ARGS__, ACT_TANH);                                                              \
         break;                                                                                     \
     }
 
@@ -64,6 +75,11 @@ static void value_any(elem *y, const elem *x, int64_t n, enum act_kind act)
 static void slope_any(elem *dy, const elem *x, int64_t n, enum act_kind act)
 {
     FOR_ACT(act, slope_range, dy, x, n)
+}
+
+static void both_any(elem *y, elem *slope, const elem *x, int64_t n, enum act_kind act)
+{
+    FOR_ACT(act, both_range, y, slope, x, n)
 }
 
 void FN(linear_forward)(struct stream *s, const struct linear *l, void *y, void *pre, const void *x,
@@ -179,4 +195,15 @@ void FN(act_backward)(struct stream *s, void *dy, const void *x, enum act_kind a
 #pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
     for (int64_t i = 0; i < n_elem; i += ACT_CHUNK)
         slope_any(d + i, at + i, min_i64(ACT_CHUNK, n_elem - i), act);
+}
+
+void FN(act_both)(struct stream *s, void *y, void *slope, const void *x, enum act_kind act,
+                  int64_t n_elem)
+{
+    elem *to = y, *d = slope;
+    const elem *from = x;
+    REQUIRE(act != ACT_NONE);
+#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+    for (int64_t i = 0; i < n_elem; i += ACT_CHUNK)
+        both_any(to + i, d + i, from + i, min_i64(ACT_CHUNK, n_elem - i), act);
 }

@@ -66,49 +66,36 @@ static inline float sigmoid_f32(float x)
 #define GELU_TANH_A 0.797884561f /* sqrt(2 / pi) */
 #define GELU_TANH_B 0.044715f
 
-static inline __attribute__((always_inline)) float act_value(enum act_kind act, float x)
-{
-    switch (act) {
-    case ACT_RELU:
-        return x < 0.0f ? 0.0f : x; /* a NaN passes */
-    case ACT_GELU:
-        return x * normal_f32(x, exp_f32(-0.5f * x * x));
-    case ACT_GELU_TANH: /* (1 + tanh u) / 2 is sigmoid(2 u) */
-        return x * sigmoid_f32(2.0f * GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
-    case ACT_SILU:
-        return x * sigmoid_f32(x);
-    case ACT_TANH:
-        return tanh_f32(x);
-    default:
-        return x;
-    }
-}
+struct act_point {
+    float value, slope;
+};
 
-/* Derivative of the activation at x. */
-static inline __attribute__((always_inline)) float act_slope(enum act_kind act, float x)
+/* The activation at x and its derivative, from the same exponential; what is not used of it costs
+ * nothing. */
+static inline __attribute__((always_inline)) struct act_point act_at(enum act_kind act, float x)
 {
     switch (act) {
-    case ACT_RELU:
-        return x > 0.0f ? 1.0f : 0.0f;
+    case ACT_RELU: /* a NaN passes */
+        return (struct act_point){x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
     case ACT_GELU: {
-        float e = exp_f32(-0.5f * x * x);
-        return FMA(x * e, 0.398942280f, normal_f32(x, e));
+        float e = exp_f32(-0.5f * x * x), cdf = normal_f32(x, e);
+        return (struct act_point){x * cdf, FMA(x * e, 0.398942280f, cdf)};
     }
-    case ACT_GELU_TANH: {
+    case ACT_GELU_TANH: { /* (1 + tanh u) / 2 is sigmoid(2 u) */
         float e = exp_f32(-2.0f * GELU_TANH_A * x * FMA(GELU_TANH_B * x, x, 1.0f));
         float g = 1.0f / (1.0f + e); /* 1 - g is e g, which loses no digits */
         float inner = 2.0f * GELU_TANH_A * FMA(3.0f * GELU_TANH_B * x, x, 1.0f);
-        return g * FMA(x * (e * g), inner, 1.0f);
+        return (struct act_point){x * g, g * FMA(x * (e * g), inner, 1.0f)};
     }
     case ACT_SILU: {
         float g = sigmoid_f32(x);
-        return g * FMA(x, 1.0f - g, 1.0f);
+        return (struct act_point){x * g, g * FMA(x, 1.0f - g, 1.0f)};
     }
     case ACT_TANH: {
         float t = tanh_f32(x);
-        return 1.0f - t * t;
+        return (struct act_point){t, 1.0f - t * t};
     }
     default:
-        return 1.0f;
+        return (struct act_point){x, 1.0f};
     }
 }
