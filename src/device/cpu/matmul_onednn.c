@@ -14,10 +14,30 @@ struct entry {
     struct entry *next;
 };
 
+/* oneDNN has two programs for fp32.  Its matmul reads sides as they lie: no copy, but it turns a
+ * transposed A anew for each tile.  Its sgemm copies both sides once, as its kernel wants them.
+ * Where a core multiplies two vectors of 512 bits a clock, matmul's loads are the bottleneck and
+ * sgemm is ahead for all shapes: 3-15 % on an Emerald Rapids with 2.6, up to 60 % in gradients of
+ * small weights.  Elsewhere those alone are sgemm's. */
+enum { SGEMM_MIN = 16, SGEMM_SMALL = 1 << 28 };
+enum sgemm_use { SGEMM_NEVER, SGEMM_SMALL_GRADIENTS, SGEMM_ALWAYS };
+
+static enum sgemm_use sgemm_use(int isa)
+{
+#ifdef __x86_64__
+    return isa >= CPU_ISA_AVX512 && __builtin_cpu_is("intel") ? SGEMM_ALWAYS
+                                                              : SGEMM_SMALL_GRADIENTS;
+#else
+    (void)isa;
+    return SGEMM_NEVER; /* a plain loop there */
+#endif
+}
+
 struct onednn {
     struct onednn_shared shared;
     int n_threads;
-    bool bf16, sgemm;              /* sgemm: for every product of fp32 that is no vector */
+    bool bf16;
+    enum sgemm_use sgemm;
     struct entry *bucket[BUCKETS]; /* owned */
     int n_entries;
 };
@@ -51,23 +71,6 @@ static int limit_isa(int isa)
 }
 #endif
 
-/* oneDNN has two programs for fp32.  Its matmul reads sides as they lie: no copy, but it turns a
- * transposed A anew for each tile.  Its sgemm copies both sides once, as its kernel wants them.
- * Where a core multiplies two vectors of 512 bits a clock, matmul's loads are the bottleneck and
- * sgemm is ahead for all shapes: 3-15 % on an Emerald Rapids with 2.6, up to 60 % in gradients of
- * small weights.  Elsewhere those alone are sgemm's. */
-enum { SGEMM_MIN = 16, SGEMM_SMALL = 1 << 28 };
-
-static bool sgemm_always(int isa)
-{
-#ifdef __x86_64__
-    return isa >= CPU_ISA_AVX512 && __builtin_cpu_is("intel");
-#else
-    (void)isa;
-    return false;
-#endif
-}
-
 static void onednn_destroy(void **state);
 
 static int onednn_create(int n_threads, int isa, void **state)
@@ -78,7 +81,7 @@ static int onednn_create(int n_threads, int isa, void **state)
         FAIL(ERR_RESOURCE, "out of memory for oneDNN's state");
     d->n_threads = n_threads;
     d->bf16 = isa >= CPU_ISA_AVX512_BF16;
-    d->sgemm = sgemm_always(isa);
+    d->sgemm = sgemm_use(isa);
     dnnl_status_t st = dnnl_engine_create(&d->shared.engine, dnnl_cpu, 0);
     if (st == dnnl_success)
         st = dnnl_stream_create(&d->shared.stream, d->shared.engine, dnnl_stream_default_flags);
@@ -138,7 +141,8 @@ static bool by_sgemm(const struct onednn *d, const struct gemm *g)
 {
     if (g->bf16 || g->M < SGEMM_MIN || g->N < SGEMM_MIN || g->K < SGEMM_MIN)
         return false;
-    return d->sgemm || (g->a_trans && !g->bias && g->M * g->N * g->K < SGEMM_SMALL);
+    return d->sgemm == SGEMM_ALWAYS || (d->sgemm == SGEMM_SMALL_GRADIENTS && g->a_trans &&
+                                        !g->bias && g->M * g->N * g->K < SGEMM_SMALL);
 }
 
 /* Its sums begin with the bias, or with C. */

@@ -50,6 +50,8 @@ static inline float elem_sum(const elem *x, int64_t n)
         a = a + elem_load(x + i);
         b = b + elem_load(x + i + VL);
     }
+    for (; i + VL <= n; i += VL)
+        a = a + elem_load(x + i);
     float sum = vf_sum(a + b);
     for (; i < n; i++)
         sum += get(x[i]);

@@ -66,21 +66,47 @@ static inline vf word_load(const struct layout *l, const elem *x, int64_t d0)
     return vf_load(lane);
 }
 
+/* A whole vector of words. */
+static inline vf whole_load(const struct layout *l, const elem *x)
+{
+    float lane[VL];
+    if (l->pair == 1)
+        return elem_load(x);
+    memcpy(lane, x, sizeof lane); /* no call: its length is known */
+    return vf_load(lane);
+}
+
+/* A square of words, whole or at an edge, to columns t0 … of rows d0 … of what pack_turned() makes.
+ * The whole one is loaded without a question, so that many of its rows are on their way at once. */
+static inline __attribute__((always_inline)) void turn_square(const struct layout *l, float *to,
+                                                              const elem *x, int64_t stride,
+                                                              int64_t t0, int64_t d0,
+                                                              const bool whole)
+{
+    vf v[VL];
+    int64_t n = whole ? VL : min_i64(VL, l->Dw - d0);
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++)
+        if (whole)
+            v[i] = whole_load(l, x + (t0 + i) * stride + d0 * l->pair);
+        else
+            v[i] = t0 + i < l->T ? word_load(l, x + (t0 + i) * stride, d0) : vf_set1(0.0f);
+    vf_transpose(v);
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++)
+        if (i < n)
+            vf_store(to + (d0 + i) * l->Ts + t0, v[i]);
+}
+
 /* to (Dw, Ts) = x (T, D) transposed, in squares of vectors. */
 static inline void pack_turned(const struct layout *l, float *to, const elem *x, int64_t stride)
 {
     for (int64_t t0 = 0; t0 < l->Tp; t0 += VL)
-        for (int64_t d0 = 0; d0 < l->Dw; d0 += VL) {
-            vf v[VL];
-            for (int i = 0; i < VL; i++)
-                v[i] = t0 + i < l->T ? word_load(l, x + (t0 + i) * stride, d0) : vf_set1(0.0f);
-            vf_transpose(v);
-            int64_t n = min_i64(VL, l->Dw - d0);
-#pragma GCC unroll 16
-            for (int i = 0; i < VL; i++)
-                if (i < n)
-                    vf_store(to + (d0 + i) * l->Ts + t0, v[i]);
-        }
+        for (int64_t d0 = 0; d0 < l->Dw; d0 += VL)
+            if (t0 + VL <= l->T && (d0 + VL) * l->pair <= l->D)
+                turn_square(l, to, x, stride, t0, d0, true);
+            else
+                turn_square(l, to, x, stride, t0, d0, false);
 }
 
 /* Two rows of D, the first in the lower halves of Dp words; x1 NULL: a row of zeros. */

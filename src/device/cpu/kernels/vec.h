@@ -150,6 +150,8 @@ static inline float row_sum(const float *x, int64_t n)
         a = a + vf_load(x + i);
         b = b + vf_load(x + i + VL);
     }
+    for (; i + VL <= n; i += VL)
+        a = a + vf_load(x + i);
     float sum = vf_sum(a + b);
     for (; i < n; i++)
         sum += x[i];
