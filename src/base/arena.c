@@ -96,23 +96,35 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
 
 void stack_init(struct stack *s, void *base, size_t n_bytes)
 {
-    *s = (struct stack){.base = base, .n_bytes = n_bytes};
+    *s = (struct stack){.base = base, .n_bytes = n_bytes, .split = SIZE_MAX};
 }
 
 void stack_init_counting(struct stack *s)
 {
-    *s = (struct stack){.n_bytes = SIZE_MAX / 2, .counting = true};
+    *s = (struct stack){.n_bytes = SIZE_MAX / 2, .split = SIZE_MAX, .counting = true};
+}
+
+void stack_extend(struct stack *s, size_t n_bytes, void *more, size_t more_bytes)
+{
+    REQUIRE(s->top == 0 && n_bytes % STACK_ALIGN == 0);
+    s->split = n_bytes;
+    s->more = more;
+    s->n_bytes = n_bytes + more_bytes;
 }
 
 void *stack_push(struct stack *s, size_t n_bytes)
 {
     size_t need = (n_bytes + STACK_ALIGN - 1) & ~(size_t)(STACK_ALIGN - 1);
-    if (need > s->n_bytes - s->top)
-        FATAL("stack of %zu bytes is full: %zu in use, %zu wanted", s->n_bytes, s->top, n_bytes);
     size_t at = s->top;
-    s->top += need;
+    if (at < s->split && need > s->split - at)
+        at = s->split;
+    if (at > s->n_bytes || need > s->n_bytes - at)
+        FATAL("stack of %zu bytes is full: %zu in use, %zu wanted", s->n_bytes, s->top, n_bytes);
+    s->top = at + need;
     if (s->top > s->peak)
         s->peak = s->top;
     /* while counting, an address that is never NULL and never valid */
-    return s->counting ? (void *)(uintptr_t)(at + STACK_ALIGN) : s->base + at;
+    if (s->counting)
+        return (void *)(uintptr_t)(at + STACK_ALIGN);
+    return at < s->split ? s->base + at : s->more + (at - s->split);
 }

@@ -1,7 +1,8 @@
 /* Two lifetimes of memory.  An arena grows, and is freed as a whole: strings, descriptions, plans.
  * A stack is one block of a size known in advance, used last-in first-out: activations, scratch.
  * A counting stack hands out addresses that nobody may touch and only remembers its peak: this is
- * how a dry run of a model measures what the real run will need. */
+ * how a dry run of a model measures what the real run will need.  A stack may lie in two blocks:
+ * what would reach across the end of the first begins the second. */
 #pragma once
 #include "base/err.h"
 #include <stdint.h>
@@ -19,7 +20,9 @@ char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 struct stack {
     char *base; /* borrowed; NULL while counting */
-    size_t n_bytes;
+    char *more; /* borrowed: where the rest begins; NULL while there is none */
+    size_t split;
+    size_t n_bytes; /* of both */
     size_t top;
     size_t peak;
     bool counting;
@@ -30,6 +33,8 @@ enum { STACK_ALIGN = 64 };
 /* Local.  stack_push is fatal when the stack is full: the plan was wrong. */
 void stack_init(struct stack *s, void *base, size_t n_bytes);
 void stack_init_counting(struct stack *s);
+/* An empty stack of n_bytes at its base goes on in so many more, which lie nowhere if it counts. */
+void stack_extend(struct stack *s, size_t n_bytes, void *more, size_t more_bytes);
 void *stack_push(struct stack *s, size_t n_bytes);
 
 static inline size_t stack_mark(const struct stack *s)

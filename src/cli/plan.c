@@ -2,6 +2,7 @@
  * the plan alone: no mpirun, no memory for weights, any number of ranks. */
 #include "cli/cli.h"
 
+#include "parallel/lend.h"
 #include "train/saver.h"
 #include <stdio.h>
 #include <string.h>
@@ -63,9 +64,11 @@ static double snapshot_bytes(const struct run *r, const struct shard_conf *conf,
 
 /* One strategy's line. */
 static void print_row(const struct run *r, const struct policy *policy,
-                      const struct plan_conf *world, const struct plan_memory *m, struct text *t)
+                      const struct plan_conf *world, const struct device *dev,
+                      const struct plan_case *one, struct text *t)
 {
     struct arena *a = arena_create();
+    struct plan_memory m;
     bool mine = text_same(policy->name, r->strategy.policy->name);
     int64_t node = world->ranks / world->nodes;
     bool given = mine && r->strategy.group_size != r->strategy.n_ranks;
@@ -88,7 +91,11 @@ static void print_row(const struct run *r, const struct policy *policy,
     shard_measure(p, r->model, &conf, rank, &s);
     const struct shard_world w = {r->batching.accumulation, r->strategy.n_ranks / group, node};
     shard_count_traffic(p, r->model, &conf, &w, &x);
-    double activations = (double)(m->tape_bytes + m->frame_bytes + m->scratch_bytes);
+    plan_measure(r->model, dev, one, &m);
+    struct lend l = {.own_bytes = m.tape_bytes};
+    if (lend_can(row, &conf, r->batching.accumulation))
+        lend_plan(p, r->model, dev, one, m.tape_bytes, &l);
+    double activations = (double)(l.own_bytes + m.frame_bytes + m.scratch_bytes);
     double snapshots = snapshot_bytes(r, &conf, p, rank);
     double host = (double)shard_bytes(p, r->model, &conf, rank) + activations + snapshots +
                   PLAN_LIBRARY_BYTES;
@@ -121,7 +128,6 @@ static int plan(struct cli *c, int argc, char **argv)
     struct job *job;
     struct run run;
     struct device *dev;
-    struct plan_memory m;
     struct text t = {0};
     TRY(cli_alone(c, argv[0]));
     TRY(cli_load_job(c, argv[1], argc - 2, (const char *const *)argv + 2, &job));
@@ -131,7 +137,6 @@ static int plan(struct cli *c, int argc, char **argv)
                                   .T = run.model->shape.T,
                                   .kind = PASS_TRAIN,
                                   .compute = run.shard.compute};
-    plan_measure(run.model, dev, &one, &m);
     text_printf(&t,
                 "%s: %lld parameters in %d units; %lld ranks on %lld node%s, compute %s, %lld "
                 "samples a rank and micro-batch\n",
@@ -141,7 +146,7 @@ static int plan(struct cli *c, int argc, char **argv)
     print_head(&t);
     for (const struct policy *p = policy_list; p->name; p++)
         if (p->group != GROUP_SELF || p->averages || conf.ranks == 1)
-            print_row(&run, p, &conf, &m, &t);
+            print_row(&run, p, &conf, dev, &one, &t);
     fputs(t.s, stdout);
     text_clear(&t);
     device_close(&dev);
@@ -157,7 +162,9 @@ const struct command plan_command = {
         "Bytes are those of the rank that holds most.  weights: whole copies in the compute\n"
         "dtype; 0 where layers read the fp32 master, gather it, or share a node's.  extra:\n"
         "what comes and goes: gathered units, parts of them that are kept for backward,\n"
-        "gradients of units, sums, tiles of what is on disk.\n"
+        "gradients of units, sums, tiles of what is on disk.  activation: where a step is one\n"
+        "micro-batch and gradients are whole, only what cannot lie in their memory until\n"
+        "backward comes to them.\n"
         "snapshots: copies for saves behind the training, as many as the job may hold where there\n"
         "is room; checkpoint.async = false needs none.\n"
         "host: memory of the rank, all of these and 8 MiB that libraries keep; node: of a node's\n"

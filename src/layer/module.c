@@ -132,14 +132,29 @@ static size_t bytes_of(const struct pass *p, int64_t n_elem)
     return (size_t)n_elem * dtype_bytes(p->compute);
 }
 
+static void see_reach(const struct pass *p, int row)
+{
+    int64_t top = (int64_t)stack_mark(p->tape);
+    p->reach[row] = top > p->reach[row] ? top : p->reach[row];
+}
+
+static void *push(struct pass *p, size_t n_bytes)
+{
+    void *at = stack_push(p->tape, n_bytes);
+    for (int row = 0; p->reach && row < p->n_reach; row++)
+        if (p->reach[row] >= 0)
+            see_reach(p, row);
+    return at;
+}
+
 void *tape_push(struct pass *p, int64_t n_elem)
 {
-    return stack_push(p->tape, bytes_of(p, n_elem));
+    return push(p, bytes_of(p, n_elem));
 }
 
 float *tape_push_f32(struct pass *p, int64_t n_elem)
 {
-    return stack_push(p->tape, (size_t)n_elem * sizeof(float));
+    return push(p, (size_t)n_elem * sizeof(float));
 }
 
 void *scratch_push(struct pass *p, int64_t n_elem)
@@ -181,6 +196,8 @@ const void *module_weight(const struct module *m, const struct pass *p, int i)
 float *pass_grad_first(const struct pass *p, int row, bool *unset)
 {
     float *g = p->dry ? NULL : p->grad[row];
+    if (p->reach)
+        see_reach(p, row);
     *unset = g && p->unset && p->unset[row] > 0;
     if (*unset)
         p->unset[row] = 0;

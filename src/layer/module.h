@@ -70,6 +70,10 @@ struct pass {
     float *const *grad;   /* by row, fp32, to be added to; NULL: frozen */
     int64_t *unset;       /* by row: elements of grad that hold no gradient yet, so that the first
                              who adds overwrites or clears them; NULL: there are none */
+    int64_t *reach;       /* of a dry run: by row, the most of the tape that is in use when its
+                              gradient is first written and later; -1: not written yet.  NULL:
+                              nobody asks */
+    int n_reach;
     const struct batch *batch;
     float loss_scale;   /* of fp16, 1 else, over the valid targets of the whole step, all ranks */
     const float *rope;  /* (T, D) cosines and sines, made by the root; NULL: no rotary attention */

@@ -156,6 +156,12 @@ static void **fake_pointers(int n)
 void plan_measure(const struct model *m, const struct device *dev, const struct plan_case *c,
                   struct plan_memory *out)
 {
+    plan_measure_split(m, dev, c, SIZE_MAX / 2 / STACK_ALIGN * STACK_ALIGN, NULL, out);
+}
+
+void plan_measure_split(const struct model *m, const struct device *dev, const struct plan_case *c,
+                        size_t split, int64_t *reach, struct plan_memory *out)
+{
     enum { FRAME_BYTES = 1 << 22 };
     struct stack tape, frames;
     struct device same = *dev; /* a stream may change its device, a dry run changes nothing */
@@ -164,6 +170,7 @@ void plan_measure(const struct model *m, const struct device *dev, const struct 
     if (!room)
         FATAL("out of memory for a dry run");
     stack_init_counting(&tape);
+    stack_extend(&tape, split, NULL, SIZE_MAX / 2 - split);
     stack_init_counting(&s.scratch);
     stack_init(&frames, room, FRAME_BYTES);
     void **weight = fake_pointers(m->table.n_rows);
@@ -179,6 +186,8 @@ void plan_measure(const struct model *m, const struct device *dev, const struct 
         .dry = true,
         .weight = weight,
         .grad = grad,
+        .reach = reach,
+        .n_reach = m->table.n_rows,
         .batch = &batch,
         .loss_scale = 1,
         .loss_sum = &loss,

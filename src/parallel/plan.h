@@ -94,6 +94,10 @@ struct plan_case {
 /* Tape, frames and scratch of one micro-batch.  Local. */
 void plan_measure(const struct model *m, const struct device *dev, const struct plan_case *c,
                   struct plan_memory *out);
+/* The same with a tape in two blocks, the first of split bytes; reach by row as in struct pass, or
+ * NULL.  Local. */
+void plan_measure_split(const struct model *m, const struct device *dev, const struct plan_case *c,
+                        size_t split, int64_t *reach, struct plan_memory *out);
 
 /* The part [*begin, *end) of tensor row, counted from its first element, that rank owns.  Local. */
 void plan_own_part(const struct plan *p, const struct model *m, int row, int rank, int64_t *begin,

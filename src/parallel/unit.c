@@ -150,6 +150,14 @@ static int64_t row_elems(const struct shard *s, int row)
     return shape_elems(&s->model->table.rows[row].shape);
 }
 
+/* What lies between a row and the next, which sums and updates pass over. */
+static void clear_gap(struct shard_unit *x, int row)
+{
+    struct shard *s = x->shard;
+    int64_t n = row_elems(s, row), gap = (BLOCK_ELEMS - n % BLOCK_ELEMS) % BLOCK_ELEMS;
+    s->stream->dev->mem->zero(s->stream, s->grad_of[row] + n, (size_t)gap * sizeof(float));
+}
+
 /* The first who adds to a gradient overwrites it: that spares a pass over the whole memory, and the
  * reading of zeros.  (A sum that underflows from below is then -0, where 0 + -0 were 0.) */
 void unit_unset_grads(struct shard_unit *x)
@@ -157,24 +165,24 @@ void unit_unset_grads(struct shard_unit *x)
     struct shard *s = x->shard;
     for (int i = 0; i < x->plan->n_rows; i++) {
         int row = x->plan->row[i];
-        int64_t n = row_elems(s, row), gap = (BLOCK_ELEMS - n % BLOCK_ELEMS) % BLOCK_ELEMS;
-        if (!s->grad_of[row])
-            continue;
-        s->unset[row] = n;
-        s->stream->dev->mem->zero(s->stream, s->grad_of[row] + n, (size_t)gap * sizeof(float));
+        if (s->grad_of[row])
+            s->unset[row] = row_elems(s, row);
     }
 }
 
-/* What no module added to: a rank without samples has forward and backward as well. */
+/* What no module added to: a rank without samples has forward and backward as well.  Not before:
+ * activations may have lain here. */
 void unit_clear_unset(struct shard_unit *x)
 {
     struct shard *s = x->shard;
     for (int i = 0; i < x->plan->n_rows; i++) {
         int row = x->plan->row[i];
-        if (s->grad_of[row] && s->unset[row] > 0)
-            s->stream->dev->mem->zero(s->stream, s->grad_of[row],
-                                      (size_t)s->unset[row] * sizeof(float));
+        if (!s->grad_of[row])
+            continue;
+        s->stream->dev->mem->zero(s->stream, s->grad_of[row],
+                                  (size_t)s->unset[row] * sizeof(float));
         s->unset[row] = 0;
+        clear_gap(x, row);
     }
 }
 

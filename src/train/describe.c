@@ -1,4 +1,5 @@
 /* What a run will do, in a few lines for a person. */
+#include "parallel/lend.h"
 #include "train/init.h"
 #include "train/precision.h"
 
@@ -61,6 +62,11 @@ void run_describe(const struct run *r, const struct device *dev, struct text *ou
     const struct plan_case c = {
         .B = b->max_local, .T = r->model->shape.T, .kind = PASS_TRAIN, .compute = r->shard.compute};
     plan_measure(r->model, dev, &c, &m);
+    if (lend_can(r->plan->policy, &r->shard, b->accumulation)) {
+        struct lend l;
+        lend_plan(r->plan, r->model, dev, &c, m.tape_bytes, &l);
+        m.tape_bytes = l.own_bytes;
+    }
     text_printf(out, "job      %s, seed %lld, into %s\n", r->conf.main.name,
                 (long long)r->conf.main.seed, r->conf.main.output_dir);
     text_printf(out, "model    %s%s%s: %lld parameters in %d tensors, %d unit%s",

@@ -1,6 +1,7 @@
 /* The engine owns one model's memory and stream, and does the work of one step in the order in
  * which accelerate's users write it: draw, then for each micro-batch forward and backward, step. */
 #pragma once
+#include "parallel/lend.h"
 #include "train/feed.h"
 #include "train/setup.h"
 #include "train/stop.h"
@@ -35,6 +36,7 @@ struct engine {
     struct stream stream;
     struct stack tape, frames;
     void *tape_memory, *frame_memory, *scratch_memory; /* owned */
+    struct lend lend; /* what of the tape lies in the gradients; tape_bytes are its own */
     size_t tape_bytes, frame_bytes, scratch_bytes;
     struct comm *group, *replicas; /* owned, but for a group that is run->comm; replicas or NULL */
     struct comm *below;            /* owned: what group is over, if it is node memory; or NULL */

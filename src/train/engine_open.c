@@ -20,6 +20,25 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Between a step's update and the next backward gradients hold nothing: whatever runs then may lie
+ * there.  Evaluation and sampling have room with what a cut may waste. */
+static void borrow_gradients(struct engine *e, size_t train, size_t others)
+{
+    const struct run *r = e->run;
+    const struct plan_case c = {.B = r->batching.max_local,
+                                .T = r->model->shape.T,
+                                .kind = PASS_TRAIN,
+                                .compute = r->shard.compute};
+    struct lend l;
+    if (r->purpose != RUN_TRAIN || !lend_can(r->plan->policy, &r->shard, r->batching.accumulation))
+        return;
+    lend_plan(r->plan, r->model, e->dev, &c, train, &l);
+    if (l.more_bytes > 0 && 2 * others <= l.own_bytes + l.more_bytes) {
+        e->lend = l;
+        e->tape_bytes = l.own_bytes;
+    }
+}
+
 static void measure_activations(struct engine *e)
 {
     const struct run *r = e->run;
@@ -34,7 +53,9 @@ static void measure_activations(struct engine *e)
     c.kind = PASS_LOGITS;
     c.B = 1;
     plan_measure(r->model, e->dev, &c, &g);
-    e->tape_bytes = larger(larger(t.tape_bytes, v.tape_bytes), g.tape_bytes);
+    size_t others = larger(v.tape_bytes, g.tape_bytes);
+    e->tape_bytes = larger(t.tape_bytes, others);
+    borrow_gradients(e, t.tape_bytes, others);
     e->frame_bytes = larger(larger(t.frame_bytes, v.frame_bytes), g.frame_bytes);
     e->scratch_bytes = larger(larger(t.scratch_bytes, v.scratch_bytes), g.scratch_bytes);
 }
@@ -92,6 +113,9 @@ static int alloc_all(struct engine *e)
     TRY(alloc_activations(e));
     const struct shard_ranks ranks = {e->group, e->replicas, e->second, e->node};
     TRY(shard_create(r->plan, r->model, &r->shard, &ranks, &e->stream, &e->shard));
+    if (e->lend.more_bytes > 0)
+        stack_extend(&e->tape, e->lend.own_bytes, e->shard->grad + e->lend.first,
+                     e->lend.more_bytes);
     e->row_step = calloc((size_t)r->plan->n_rows + 1, sizeof *e->row_step);
     if (!e->row_step)
         FAIL(ERR_RESOURCE, "no memory for the steps of %d tensors", r->plan->n_rows);

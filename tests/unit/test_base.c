@@ -45,6 +45,28 @@ static void test_arena(void)
         CHECK(a == NULL);
         arena_destroy(&a);
     }
+    TEST ("a stack in two blocks: what would reach across the end of the first begins the second") {
+        static char one[256], two[512];
+        struct stack real, count;
+        stack_init(&real, one, sizeof one);
+        stack_extend(&real, sizeof one, two, sizeof two);
+        stack_init_counting(&count);
+        stack_extend(&count, sizeof one, NULL, sizeof two);
+        for (int again = 0; again < 2; again++) {
+            CHECK(stack_push(&real, 100) == one && stack_push(&count, 100) != NULL);
+            size_t mark = stack_mark(&real);
+            CHECK(stack_push(&real, 129) == two && stack_push(&count, 129) != NULL);
+            CHECK(stack_push(&real, 64) == two + 192 && stack_push(&count, 64) != NULL);
+            CHECK(real.top == sizeof one + 256 && real.peak == count.peak);
+            stack_release(&real, mark);
+            stack_release(&count, mark);
+            CHECK(stack_push(&real, 128) == one + 128); /* up to the end, but not across it */
+            CHECK(stack_push(&real, 512) == two && real.top == real.n_bytes);
+            stack_release(&real, 0);
+            stack_release(&count, 0);
+            count.peak = real.peak = 0;
+        }
+    }
     TEST ("a counting stack peaks where the real one does") {
         static char memory[8192] __attribute__((aligned(64)));
         struct stack real, count;

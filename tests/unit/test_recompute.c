@@ -26,7 +26,8 @@ static const char text_job[] =
 static const char rows_job[] = "[job]\nmax_steps = 100\n"
                                "[model]\ntype = %s\nhidden = 32, 24, 16\n%s"
                                "[data]\ntype = csv\npath = jobs/data/iris.csv\nbatch_size = 6\n"
-                               "[strategy]\nmixed_precision = %s\n%s%s"
+                               "[strategy]\ngradient_accumulation_steps = 2\n"
+                               "mixed_precision = %s\n%s%s"
                                "[optimizer]\nlr = 1e-2\n";
 
 static uint64_t weights_of(const struct train_run *t)
