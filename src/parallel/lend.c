@@ -65,7 +65,7 @@ static void measure(const struct model *m, const struct device *dev, const struc
 void lend_plan(const struct plan *p, const struct model *m, const struct device *dev,
                const struct plan_case *c, size_t tape_bytes, struct lend *out)
 {
-    enum { TRIES = 8 };
+    enum { TRIES = 16 };
     struct plan_memory z;
     int64_t *reach = malloc((size_t)(m->table.n_rows + 1) * sizeof *reach);
     if (!reach)
@@ -73,16 +73,17 @@ void lend_plan(const struct plan *p, const struct model *m, const struct device 
     *out = (struct lend){.own_bytes = tape_bytes, .first = p->n_train};
     measure(m, dev, c, round_up(tape_bytes), reach, &z);
     int64_t first = best_first(p, reach, z.tape_bytes);
-    size_t split = own_bytes(p, reach, z.tape_bytes, first), need = tape_bytes;
+    size_t split = own_bytes(p, reach, z.tape_bytes, first);
+    bool fits = false;
     /* what would straddle the split moves behind it, and all that follows with it */
-    for (int i = 0; i < TRIES && split < tape_bytes; i++) {
+    for (int i = 0; i < TRIES && !fits && split < tape_bytes; i++) {
         measure(m, dev, c, split, reach, &z);
-        need = own_bytes(p, reach, z.tape_bytes, first);
-        if (need <= split)
-            break;
-        split = need;
+        size_t need = own_bytes(p, reach, z.tape_bytes, first);
+        fits = need <= split;
+        if (!fits)
+            split = need;
     }
-    if (need <= split && split < tape_bytes)
+    if (fits)
         *out =
             (struct lend){.own_bytes = split, .first = first, .more_bytes = bytes_from(p, first)};
     free(reach);
