@@ -13,12 +13,13 @@ program() {
     chmod +x "$tree/build/x/tests/test_$1"
 }
 
-# expect LAST STATUS WHAT [PATTERN]: the runner's last line, status, and a line of its report
+# expect LAST STATUS WHAT [PATTERN]: the runner's last line (a pattern), status, and a line of its
+# report
 expect() {
     sh "$tree/tests/run.sh" build/x >"$TEST_TMP/out" 2>&1
     status=$?
     n=$((n + 1))
-    if [ "$(tail -1 "$TEST_TMP/out")" = "$1" ] && [ $status = "$2" ] &&
+    if tail -1 "$TEST_TMP/out" | grep -qx "$1" && [ $status = "$2" ] &&
         grep -q "${4:-.}" "$TEST_TMP/out"; then
         echo "ok $n - $3"
     else
@@ -58,7 +59,8 @@ exit 0' 'RUN: -n 3   RUN: -n 5'
 expect '2 passed, 0 failed' 0 "two runs on more ranks than cores"
 program a 'test "$OMPI_COMM_WORLD_RANK" = 0 && echo "ok 1 - a" && echo 1..1
 exit $OMPI_COMM_WORLD_RANK' 'RUN: -n 2'
-expect '1 passed, 1 failed' 1 "a rank that fails without a line"
+# what rank 0 said may be lost on its way, when mpirun ends the job for the other's status
+expect '[01] passed, 1 failed' 1 "a rank that fails without a line"
 echo 'echo "ok 1 - a"; touch "$TEST_TMP/x"; echo 1..1' >"$tree/tests/e2e/test_s.sh"
 program a 'echo "ok 1 - a"; echo 1..1'
 expect '2 passed, 0 failed' 0 "a script and a program"
