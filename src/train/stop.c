@@ -4,22 +4,49 @@
 #include "base/clock.h"
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 static volatile sig_atomic_t stop_signal;
+
+static const int caught[] = {SIGINT, SIGTERM, SIGUSR1};
+enum { N_CAUGHT = sizeof caught / sizeof *caught };
 
 static void on_signal(int number)
 {
     stop_signal = number;
 }
 
+static void caught_set(sigset_t *set)
+{
+    sigemptyset(set);
+    for (int i = 0; i < N_CAUGHT; i++)
+        sigaddset(set, caught[i]);
+}
+
+/* oneDNN's sgemm kernels without copies let the stack pointer point into the heap (its issue 4845):
+ * a handler that ran on such a thread would write its frame over what lies there.  So this thread
+ * and those that it starts hold these signals back, and stop_wanted() asks for them; a thread that
+ * a library started before may still run the handler, on a stack of its own. */
 void stop_install(void)
 {
-    const int caught[] = {SIGINT, SIGTERM, SIGUSR1};
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+    sigset_t set;
+    for (int i = 0; i < N_CAUGHT; i++) {
         struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
         sigemptyset(&a.sa_mask);
         sigaction(caught[i], &a, NULL);
     }
+    caught_set(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static void take_pending(void)
+{
+    const struct timespec now = {0};
+    sigset_t set;
+    int number;
+    caught_set(&set);
+    while ((number = sigtimedwait(&set, NULL, &now)) > 0)
+        stop_signal = number;
 }
 
 void stop_init(struct stop *s, double limit_s)
@@ -34,6 +61,7 @@ static bool limit_passed(const struct stop *s)
 
 bool stop_wanted(struct stop *s)
 {
+    take_pending();
     if (stop_signal && s->asked_s <= 0)
         s->asked_s = clock_now_s();
     return stop_signal || limit_passed(s);
