@@ -59,8 +59,8 @@ static inline size_t shard_pages(size_t n_bytes)
 void unit_point_weights(struct shard_unit *x, void *whole, size_t elem_bytes);
 void unit_point_grads(struct shard_unit *x, float *whole);
 
-/* Say that what lies where a unit's gradient is formed is no gradient yet; what lies between its
- * tensors is cleared.  And clear what is still none.  Local. */
+/* Say that what lies where a unit's gradient is formed is no gradient yet.  And, behind its
+ * backward, clear what is still none and what lies between its tensors.  Local. */
 void unit_unset_grads(struct shard_unit *x);
 void unit_clear_unset(struct shard_unit *x);
 
