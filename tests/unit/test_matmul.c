@@ -74,6 +74,37 @@ static const int64_t shapes[][3] = {{1, 1, 1},    {1, 7, 3},      {5, 1, 9},    
                                     {1, 40, 33},  {130, 1, 520}};
 enum { WIDEST = 1030 };
 
+/* What a library's product prepares for: B packed, as it lies and turned, with and without A; and
+ * strips of C. */
+static const int64_t prepared[][3] = {
+    {515, 70, 71}, {512, 600, 66}, {1030, 100, 69}, {1024, 576, 34}, {768, 704, 33}};
+
+static bool prepares(const struct matmul_ops *ops)
+{
+    return strcmp(ops->name, "onednn") == 0;
+}
+
+static void prepared_shapes(const struct matmul_ops *ops, void *state, bool wide)
+{
+    for (size_t i = 0; prepares(ops) && i < sizeof prepared / sizeof *prepared; i++)
+        for (int bits = 0; bits < 8; bits++) {
+            const int64_t *z = prepared[i];
+            struct gemm g = {.M = z[0],
+                             .N = z[1],
+                             .K = z[2],
+                             .a_trans = bits & 1,
+                             .b_trans = bits & 2,
+                             .accumulate = bits & 4};
+            int64_t more = wide ? 3 : 0;
+            g.lda = (g.a_trans ? g.M : g.K) + more;
+            g.ldb = (g.b_trans ? g.K : g.N) + more;
+            g.ldc = g.N + more;
+            double e = product_error(ops, state, &g);
+            check_that(e < 4e-6, __FILE__, __LINE__, "prepared M %d N %d K %d bits %d: error %g",
+                       (int)g.M, (int)g.N, (int)g.K, bits, e);
+        }
+}
+
 static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
 {
     void *state;
@@ -102,6 +133,7 @@ static void all_shapes(const struct matmul_ops *ops, int isa, int n_threads)
                        ops->name, device_isa_name(isa), (int)g.M, (int)g.N, (int)g.K, bits, e);
         }
     free(bias);
+    prepared_shapes(ops, state, n_threads == 2);
     ops->destroy(&state);
     CHECK(state == NULL);
 }
@@ -181,6 +213,18 @@ static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
             g.lda = (g.a_trans ? g.M : g.K) + more;
             g.ldb = (g.b_trans ? g.K : g.N) + more;
             g.ldc = g.N + more;
+            half_product(d, &g);
+        }
+    for (size_t i = 0; native && i < sizeof prepared / sizeof *prepared; i++)
+        for (int bits = 0; bits < 8; bits++) {
+            const int64_t *z = prepared[i];
+            struct gemm g = {.M = z[0], .N = z[1], .K = z[2], .bf16 = true};
+            g.a_trans = bits & 1;
+            g.b_trans = bits & 2;
+            g.accumulate = bits & 4;
+            g.lda = (g.a_trans ? g.M : g.K) + n_threads;
+            g.ldb = (g.b_trans ? g.K : g.N) + n_threads;
+            g.ldc = g.N + n_threads - 1;
             half_product(d, &g);
         }
     CHECK(device_matmul_bytes(d) > 0 || native || strcmp(ops->name, "plain") != 0);

@@ -22,6 +22,18 @@ struct cpu_rows {
     int64_t rows, cols, from_ld, to_ld;
 };
 
+/* A side of a product, (K, N): element (k, n) lies at k ld + n, turned at n ld + k.  Its words are
+ * fp32, or two bf16 that are neighbours along K, the first in the lower half. */
+struct cpu_side {
+    const void *from;
+    void *to;
+    int64_t K, N, ld;
+    bool turned;
+    int pair;      /* elements of a word: 1 fp32, 2 bf16 */
+    int64_t rows;  /* words of a column in to; those behind K are zero */
+    int64_t width; /* pack_panels: columns of a panel, a multiple of 16; those behind N are zero */
+};
+
 struct cpu_build {
     const struct kernels *table[DTYPE_COUNT]; /* by compute dtype; NULL: none */
     /* The plain blocked product.  work: gemm_work(n_threads) bytes, aligned to 64. */
@@ -32,6 +44,13 @@ struct cpu_build {
     void (*narrow)(const struct cpu_rows *r, int n_threads);
     void (*add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_t cols,
                      int n_threads);
+    /* y += x, rows of y ld apart, those of x dense. */
+    void (*add_rows)(float *y, int64_t ld, const float *x, int64_t rows, int64_t cols,
+                     int n_threads);
+    /* to = panels of columns, one behind the other: word (w, n) is n % width of row w. */
+    void (*pack_panels)(const struct cpu_side *s, int n_threads);
+    /* to = (N, rows) words, of a side that is not turned and has whole words. */
+    void (*pack_turned)(const struct cpu_side *s, int n_threads);
 };
 
 /* The build for an instruction set; NULL if this program has none.  Local. */

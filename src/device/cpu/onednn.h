@@ -12,6 +12,15 @@
             FATAL("oneDNN: %s failed with status %d", #call, (int)st_);                            \
     } while (0)
 
+/* How a matrix lies in blocks, and blocks in these: size[i] along dimension dim[i], from the
+ * largest to the smallest.  desc_blocks() is false where it lies in no such way. */
+enum { BLOCKS_MAX = 3 };
+struct blocks {
+    int n;
+    int64_t outer[2], padded[2]; /* elements from one largest block to the next; whole blocks */
+    int64_t size[BLOCKS_MAX], dim[BLOCKS_MAX];
+};
+
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t desc;
 typedef const_dnnl_memory_desc_t const_desc;
@@ -53,6 +62,27 @@ static inline void append_sum(dnnl_post_ops_t ops)
 static inline size_t desc_bytes(const_desc d)
 {
     return d ? dnnl_memory_desc_get_size(d) : 0;
+}
+
+static inline bool desc_blocks(const_desc d, struct blocks *b)
+{
+    const dnnl_dims_t *outer, *padded, *size, *dim;
+    int n;
+    if (dnnl_memory_desc_query(d, dnnl_query_inner_nblks_s32, &n) != dnnl_success ||
+        n > BLOCKS_MAX ||
+        dnnl_memory_desc_query(d, dnnl_query_strides, &outer) != dnnl_success ||
+        dnnl_memory_desc_query(d, dnnl_query_padded_dims, &padded) != dnnl_success ||
+        dnnl_memory_desc_query(d, dnnl_query_inner_blks, &size) != dnnl_success ||
+        dnnl_memory_desc_query(d, dnnl_query_inner_idxs, &dim) != dnnl_success)
+        return false;
+    *b = (struct blocks){.n = n,
+                         .outer = {(*outer)[0], (*outer)[1]},
+                         .padded = {(*padded)[0], (*padded)[1]}};
+    for (int i = 0; i < n; i++) {
+        b->size[i] = (*size)[i];
+        b->dim[i] = (*dim)[i];
+    }
+    return true;
 }
 #else
 typedef dnnl_memory_desc_t desc;
@@ -96,6 +126,21 @@ static inline size_t desc_bytes(const_desc d)
 {
     return d ? dnnl_memory_desc_get_size(d) : 0;
 }
+
+static inline bool desc_blocks(const_desc d, struct blocks *b)
+{
+    const dnnl_blocking_desc_t *k = &d->format_desc.blocking;
+    if (d->format_kind != dnnl_blocked || d->extra.flags != 0 || k->inner_nblks > BLOCKS_MAX)
+        return false;
+    *b = (struct blocks){.n = k->inner_nblks,
+                         .outer = {k->strides[0], k->strides[1]},
+                         .padded = {d->padded_dims[0], d->padded_dims[1]}};
+    for (int i = 0; i < b->n; i++) {
+        b->size[i] = k->inner_blks[i];
+        b->dim[i] = k->inner_idxs[i];
+    }
+    return true;
+}
 #endif
 
 /* What all products of a device share.  pad is one buffer, as large as the largest wants: its
@@ -103,23 +148,49 @@ static inline size_t desc_bytes(const_desc d)
 struct onednn_shared {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    const struct cpu_build *build; /* borrowed */
+    int n_threads;
     void *pad; /* owned */
     size_t pad_bytes;
 };
 
-/* One side of a product and how it is packed.  reorder NULL: it is read where it lies. */
+/* The next place in a pad of *pad_bytes.  Local. */
+static inline size_t onednn_place(size_t *pad_bytes, size_t n_bytes)
+{
+    size_t at = *pad_bytes;
+    *pad_bytes += (n_bytes + 63) / 64 * 64;
+    return at;
+}
+
+/* Memory objects without memory: whoever runs a primitive gives them theirs.  Local. */
+dnnl_memory_t onednn_memory(struct onednn_shared *d, const_desc md);
+void onednn_handle(dnnl_memory_t m, const void *p);
+
+/* B of a product, packed by our kernel, by the library, or, where both are NULL, not at all. */
 struct packing {
+    void (*pack)(const struct cpu_side *s, int n_threads);
+    struct cpu_side side;
     dnnl_primitive_t reorder;
     dnnl_memory_t from;
     size_t at; /* where in the pad it is packed */
 };
 
+/* B lies as `plain` and `side` say and the product wants it otherwise, or the same.  Takes its
+ * place behind *pad_bytes.  Local. */
+void packing_make(struct onednn_shared *d, struct packing *k, const struct cpu_side *side,
+                  const_desc plain, const_desc wanted, size_t *pad_bytes);
+void packing_drop(struct packing *k);
+/* Give m the values at p, packed first.  Local. */
+void packing_run(const struct packing *k, struct onednn_shared *d, dnnl_memory_t m, const void *p);
+
 struct product {
     struct gemm g;
     dnnl_primitive_t prim;
     dnnl_memory_t a, b, c, bias, pad;
-    struct packing pack_a, pack_b;
-    size_t dense; /* where in the pad a vector is without its gaps */
+    struct packing pack_b;
+    int64_t strip; /* rows of C that prim makes: M, or fewer, which are then added to it */
+    bool turns_a;
+    size_t turned, sums, dense; /* in the pad: A turned; a strip; vectors without their gaps */
 };
 
 /* For the shape of g; grows the pad.  Local. */

@@ -1,17 +1,9 @@
-/* A matrix product by oneDNN for one shape.  Packed for it are the sides of large products, as the
- * library likes them best, and vectors with gaps, which oneDNN 3.7 overlooks. */
+/* A matrix product by oneDNN for one shape.  Packed for it are the sides of large products, as its
+ * kernels read them fastest, and vectors with gaps, which oneDNN 3.7 overlooks. */
 #ifdef HAVE_ONEDNN
 #include "device/cpu/onednn.h"
 
 #include <string.h>
-
-/* Memory objects without memory: run() gives them theirs. */
-static dnnl_memory_t memory_make(struct onednn_shared *d, const_desc md)
-{
-    dnnl_memory_t m;
-    DNNL(dnnl_memory_create(&m, md, d->engine, DNNL_MEMORY_NONE));
-    return m;
-}
 
 static dnnl_primitive_attr_t attr_make(bool accumulate)
 {
@@ -72,38 +64,39 @@ static void copy_vector(void *to, int64_t to_ld, const void *from, int64_t from_
 
 /* What is worth packing, by the shape alone, since it may decide on bits.  A packed side makes a
  * product 3-10 % faster, most of all in bf16, whose pairs the library otherwise interleaves for
- * every tile; packing costs a pass over the side, and more where it has to turn long rows. */
-enum { PACK_M = 512, PACK_ELEMS = 8 << 20, PACK_TURNED = 1024 };
+ * every tile; packing costs a pass over the side.  A B that is turned lies well as it is, so many
+ * rows have to use it; so does that of a gradient in fp32 that is not wide. */
+enum { PACK_M = 512, PACK_TURNED_M = 1024, PACK_ELEMS = 8 << 20 };
 
 static bool packs_b(const struct gemm *g)
 {
-    return g->M >= PACK_M && g->N >= 64 && g->K >= 64 && g->N * g->K <= PACK_ELEMS &&
-           (!g->b_trans || g->ldb <= PACK_TURNED);
+    bool narrow = !g->bf16 && g->a_trans && g->M >= g->N;
+    return g->M >= (g->b_trans ? PACK_TURNED_M : PACK_M) && g->N >= 64 && g->K >= 64 &&
+           g->N * g->K <= PACK_ELEMS && !narrow;
 }
 
-static bool packs_a(const struct gemm *g)
+/* A large C of bf16 sides that is added to: where it is in no cache the library's kernels fetch it
+ * one tile at a time and wait.  Strips that fit are made for themselves and added in one pass. */
+enum { STRIP_FROM = 1 << 19, STRIP_ELEMS = 768 << 10, STRIP_ALIGN = 64 };
+
+static int64_t strip_rows(const struct gemm *g)
 {
-    return g->bf16 && g->a_trans && packs_b(g) && g->M <= g->N && g->M * g->K <= PACK_ELEMS;
+    if (!g->bf16 || !g->accumulate || g->M * g->N < STRIP_FROM || g->M % STRIP_ALIGN != 0)
+        return g->M;
+    int64_t most = STRIP_ELEMS / g->N < g->M / 2 ? STRIP_ELEMS / g->N : g->M / 2;
+    for (int64_t rows = most / STRIP_ALIGN * STRIP_ALIGN; rows > 0; rows -= STRIP_ALIGN)
+        if (g->M % rows == 0)
+            return rows;
+    return g->M;
 }
 
-static size_t round_pad(size_t n)
+/* Turning A pays for itself where each of its elements is used often: in many columns of C or
+ * strips, or, in bf16, whose pairs are otherwise put together for each, in tiles that are deep. */
+static bool turns_a(const struct gemm *g)
 {
-    return (n + 63) / 64 * 64;
-}
-
-/* Make the reorder from plain to what the primitive wants, unless that is the same. */
-static void packing_make(struct onednn_shared *d, struct packing *k, const_desc plain,
-                         const_desc wanted, size_t *pad_bytes)
-{
-    dnnl_primitive_desc_t pd;
-    if (dnnl_memory_desc_equal(plain, wanted))
-        return;
-    DNNL(dnnl_reorder_primitive_desc_create(&pd, plain, d->engine, wanted, d->engine, NULL));
-    DNNL(dnnl_primitive_create(&k->reorder, pd));
-    DNNL(dnnl_primitive_desc_destroy(pd));
-    k->from = memory_make(d, plain);
-    k->at = *pad_bytes;
-    *pad_bytes += round_pad(desc_bytes(wanted));
+    bool often = g->M <= g->N || strip_rows(g) < g->M || (g->bf16 && g->M <= 4 * g->K);
+    return g->a_trans && often && packs_b(g) && g->M * g->K <= PACK_ELEMS &&
+           (!g->bf16 || g->K % 2 == 0);
 }
 
 /* Descriptions of A, B, C, bias as they lie in memory. */
@@ -122,63 +115,81 @@ static void plain_descs(const struct gemm *g, desc md[4])
     desc_make(&md[3], dv, sv, in);
 }
 
-/* The product's description, with the sides that it packs in its own layouts. */
-static dnnl_primitive_desc_t product_desc(struct onednn_shared *d, const struct gemm *g,
+/* The description of the product of a strip, or of all, as it is made of packed sides. */
+static dnnl_primitive_desc_t product_desc(struct onednn_shared *d, const struct product *e,
                                           const desc plain[4])
 {
-    const dnnl_dims_t da = {g->M, g->K}, db = {g->K, g->N};
+    const struct gemm *g = &e->g;
+    const dnnl_dims_t da = {e->strip, g->K}, db = {g->K, g->N}, dc = {e->strip, g->N};
+    const dnnl_dims_t sa = {g->K, 1}, sc = {g->N, 1};
+    bool strips = e->strip < g->M;
     dnnl_data_type_t in = g->bf16 ? dnnl_bf16 : dnnl_f32;
     desc md[4] = {plain[0], plain[1], plain[2], plain[3]};
-    dnnl_primitive_attr_t attr = attr_make(g->accumulate);
+    dnnl_primitive_attr_t attr = attr_make(g->accumulate && !strips);
     dnnl_primitive_desc_t pd;
-    if (packs_a(g))
-        desc_make_any(&md[0], da, in);
+    if (e->turns_a)
+        desc_make(&md[0], da, sa, in);
     if (packs_b(g))
         desc_make_any(&md[1], db, in);
+    if (strips)
+        desc_make(&md[2], dc, sc, dnnl_f32);
     prim_desc(&pd, d->engine, md, g->bias != NULL, attr);
-    if (packs_a(g))
+    if (e->turns_a)
         desc_drop(&md[0]);
     if (packs_b(g))
         desc_drop(&md[1]);
+    if (strips)
+        desc_drop(&md[2]);
     DNNL(dnnl_primitive_attr_destroy(attr));
     return pd;
+}
+
+/* Where in the pad everything lies that the product needs beside the library's own scratchpad. */
+static size_t places(struct product *e, struct onednn_shared *d, const desc plain[4],
+                     dnnl_primitive_desc_t pd)
+{
+    const struct gemm *g = &e->g;
+    const_desc pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    const_desc b = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    const struct cpu_side side = {.K = g->K,
+                                  .N = g->N,
+                                  .ld = g->ldb,
+                                  .turned = g->b_trans,
+                                  .pair = g->bf16 ? 2 : 1};
+    size_t n_bytes = 0;
+    (void)onednn_place(&n_bytes, desc_bytes(pad));
+    e->dense = n_bytes;
+    if (gaps_in_a(g))
+        (void)onednn_place(&n_bytes, (size_t)g->K * a_size(g));
+    if (gaps_in_c(g))
+        (void)onednn_place(&n_bytes, (size_t)g->M * c_size(g));
+    if (e->turns_a)
+        e->turned = onednn_place(&n_bytes, (size_t)(g->M * g->K) * a_size(g));
+    if (e->strip < g->M)
+        e->sums = onednn_place(&n_bytes, (size_t)(e->strip * g->N) * sizeof(float));
+    packing_make(d, &e->pack_b, &side, desc_ref(&plain[1]), b, &n_bytes);
+    return n_bytes;
 }
 
 void product_make(struct product *e, struct onednn_shared *d, const struct gemm *g)
 {
     desc plain[4];
-    plain_descs(g, plain);
-    dnnl_primitive_desc_t pd = product_desc(d, g, plain);
+    struct gemm part = *g;
+    e->g = *g;
+    part.M = e->strip = strip_rows(g);
+    e->turns_a = turns_a(g);
+    plain_descs(&part, plain);
+    dnnl_primitive_desc_t pd = product_desc(d, e, plain);
     DNNL(dnnl_primitive_create(&e->prim, pd));
-    const_desc pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    const_desc a = dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0);
-    const_desc b = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    size_t n_bytes = round_pad(desc_bytes(pad));
-    e->dense = n_bytes;
-    if (gaps_in_a(g))
-        n_bytes += round_pad((size_t)g->K * a_size(g));
-    if (gaps_in_c(g))
-        n_bytes += round_pad((size_t)g->M * c_size(g));
-    packing_make(d, &e->pack_a, desc_ref(&plain[0]), a, &n_bytes);
-    packing_make(d, &e->pack_b, desc_ref(&plain[1]), b, &n_bytes);
-    grow_pad(d, n_bytes);
-    e->pad = memory_make(d, pad);
-    e->a = memory_make(d, a);
-    e->b = memory_make(d, b);
-    e->c = memory_make(d, desc_ref(&plain[2]));
-    e->bias = memory_make(d, desc_ref(&plain[3]));
+    grow_pad(d, places(e, d, plain, pd));
+    e->pad = onednn_memory(d, dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    e->a = onednn_memory(d, dnnl_primitive_desc_query_md(pd, dnnl_query_src_md, 0));
+    e->b = onednn_memory(d, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0));
+    e->c = onednn_memory(d, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0));
+    e->bias = onednn_memory(d, desc_ref(&plain[3]));
     DNNL(dnnl_primitive_desc_destroy(pd));
     for (int i = 0; i < 4; i++)
         desc_drop(&plain[i]);
-    e->g = *g;
-}
-
-static void packing_drop(struct packing *k)
-{
-    if (!k->reorder)
-        return;
-    dnnl_primitive_destroy(k->reorder);
-    dnnl_memory_destroy(k->from);
 }
 
 void product_drop(struct product *e)
@@ -189,49 +200,36 @@ void product_drop(struct product *e)
     dnnl_memory_destroy(e->c);
     dnnl_memory_destroy(e->bias);
     dnnl_memory_destroy(e->pad);
-    packing_drop(&e->pack_a);
     packing_drop(&e->pack_b);
 }
 
-/* oneDNN's interface has no const. */
-static void handle_set(dnnl_memory_t m, const void *p)
+/* A where the primitive reads it. */
+static const char *prepare_a(const struct product *e, struct onednn_shared *d, const struct gemm *g,
+                             const void *A)
 {
-    union {
-        const void *in;
-        void *out;
-    } u = {p};
-    DNNL(dnnl_memory_set_data_handle(m, u.out));
-}
-
-/* Give memory m the values at p, packed first where the primitive wants that. */
-static void side_set(struct onednn_shared *d, const struct packing *k, dnnl_memory_t m,
-                     const void *p)
-{
-    if (!k->reorder) {
-        handle_set(m, p);
-        return;
+    char *pad = d->pad;
+    if (gaps_in_a(g)) {
+        copy_vector(pad + e->dense, 1, A, g->lda, g->K, a_size(g));
+        return pad + e->dense;
     }
-    handle_set(k->from, p);
-    handle_set(m, (char *)d->pad + k->at);
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, k->from}, {DNNL_ARG_TO, m}};
-    DNNL(dnnl_primitive_execute(k->reorder, d->stream, 2, args));
+    if (!e->turns_a)
+        return A;
+    struct cpu_side s = {.from = A,
+                         .to = pad + e->turned,
+                         .K = g->K,
+                         .N = g->M,
+                         .ld = g->lda,
+                         .pair = g->bf16 ? 2 : 1};
+    s.rows = s.K / s.pair;
+    d->build->pack_turned(&s, d->n_threads);
+    return s.to;
 }
 
-void product_run(const struct product *e, struct onednn_shared *d, const struct gemm *g,
-                 const void *A, const void *B, void *C)
+static void execute(const struct product *e, struct onednn_shared *d, const struct gemm *g,
+                    const void *A, void *C)
 {
-    bool a_gaps = gaps_in_a(g), c_gaps = gaps_in_c(g);
-    char *dense = a_gaps || c_gaps ? (char *)d->pad + e->dense : NULL;
-    if (a_gaps)
-        copy_vector(dense, 1, A, g->lda, g->K, a_size(g));
-    if (c_gaps && g->accumulate)
-        copy_vector(dense, 1, C, g->ldc, g->M, c_size(g));
-    side_set(d, &e->pack_a, e->a, a_gaps ? dense : A);
-    side_set(d, &e->pack_b, e->b, B);
-    handle_set(e->c, c_gaps ? dense : C);
-    handle_set(e->pad, d->pad);
-    if (g->bias)
-        handle_set(e->bias, g->bias);
+    onednn_handle(e->a, A);
+    onednn_handle(e->c, C);
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, e->a},
                                     {DNNL_ARG_WEIGHTS, e->b},
                                     {DNNL_ARG_DST, e->c},
@@ -239,6 +237,35 @@ void product_run(const struct product *e, struct onednn_shared *d, const struct 
                                     {DNNL_ARG_BIAS, e->bias}};
     DNNL(dnnl_primitive_execute(e->prim, d->stream, g->bias ? 5 : 4, args));
     DNNL(dnnl_stream_wait(d->stream));
+}
+
+static void run_strips(const struct product *e, struct onednn_shared *d, const struct gemm *g,
+                       const char *A, float *C)
+{
+    size_t step = a_size(g) * (size_t)(e->turns_a ? g->K : g->a_trans ? 1 : g->lda);
+    float *sums = (float *)((char *)d->pad + e->sums);
+    for (int64_t i = 0; i < g->M; i += e->strip) {
+        execute(e, d, g, A + (size_t)i * step, sums);
+        d->build->add_rows(C + i * g->ldc, g->ldc, sums, e->strip, g->N, d->n_threads);
+    }
+}
+
+void product_run(const struct product *e, struct onednn_shared *d, const struct gemm *g,
+                 const void *A, const void *B, void *C)
+{
+    bool c_gaps = gaps_in_c(g);
+    char *dense = (char *)d->pad + e->dense;
+    A = prepare_a(e, d, g, A);
+    if (c_gaps && g->accumulate)
+        copy_vector(dense, 1, C, g->ldc, g->M, c_size(g));
+    packing_run(&e->pack_b, d, e->b, B);
+    onednn_handle(e->pad, d->pad);
+    if (g->bias)
+        onednn_handle(e->bias, g->bias);
+    if (e->strip < g->M)
+        run_strips(e, d, g, A, C);
+    else
+        execute(e, d, g, A, c_gaps ? dense : C);
     if (c_gaps)
         copy_vector(C, g->ldc, dense, 1, g->M, c_size(g));
 }

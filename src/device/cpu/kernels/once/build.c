@@ -14,4 +14,7 @@ const struct cpu_build ISA_FN(cpu_build) = {
     .widen = ISA_FN(widen),
     .narrow = ISA_FN(narrow),
     .add_bias = ISA_FN(add_bias),
+    .add_rows = ISA_FN(add_rows),
+    .pack_panels = ISA_FN(pack_panels),
+    .pack_turned = ISA_FN(pack_turned),
 };

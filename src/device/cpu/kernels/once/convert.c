@@ -1,5 +1,4 @@
-/* Between bf16 or fp16 and fp32 by rows, for products whose library has neither; and a bias for
- * those that have none. */
+/* What a library's product lacks, by rows: from and to bf16 or fp16, a bias, a sum. */
 #include "device/cpu/kernels/bf16.h"
 #include "device/cpu/kernels/f16.h"
 #include "device/cpu/kernels/once/once.h"
@@ -81,4 +80,14 @@ void ISA_FN(add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_
 #pragma omp simd
         for (int64_t j = 0; j < cols; j++)
             y[i * ld + j] += b[j];
+}
+
+void ISA_FN(add_rows)(float *y, int64_t ld, const float *x, int64_t rows, int64_t cols,
+                      int n_threads)
+{
+#pragma omp parallel for schedule(static) num_threads(threads(rows, cols, n_threads))
+    for (int64_t i = 0; i < rows; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < cols; j++)
+            y[i * ld + j] += x[i * cols + j];
 }

@@ -9,3 +9,7 @@ void ISA_FN(widen)(const struct cpu_rows *r, int n_threads);
 void ISA_FN(narrow)(const struct cpu_rows *r, int n_threads);
 void ISA_FN(add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_t cols,
                       int n_threads);
+void ISA_FN(add_rows)(float *y, int64_t ld, const float *x, int64_t rows, int64_t cols,
+                      int n_threads);
+void ISA_FN(pack_panels)(const struct cpu_side *s, int n_threads);
+void ISA_FN(pack_turned)(const struct cpu_side *s, int n_threads);
