@@ -25,6 +25,8 @@ struct sampler {
 
 /* Sample number at place i (0 … n_samples - 1) of an epoch.  Local. */
 int64_t sampler_at(struct sampler *s, int64_t epoch, int64_t i);
+/* The same for the n places from begin on, several times faster.  Local. */
+void sampler_range(struct sampler *s, int64_t epoch, int64_t begin, int64_t n, int64_t *out);
 
 /* The bijection itself, of n <= 2^62 numbers under key, and where i goes.  A Feistel network over
  * the next even power of two, with cycle walking.  Local. */

@@ -41,11 +41,27 @@ void feed_clear(struct feed *f)
     *f = (struct feed){0};
 }
 
+/* The samples of a batch's places: a step that counts them first finds them when it fills. */
+static void draw(struct feed *f, int64_t epoch, int64_t begin, int64_t n)
+{
+    if (f->drawn && f->epoch == epoch && f->begin == begin && f->n == n)
+        return;
+    sampler_range(&f->sampler, epoch, begin, n, f->sample);
+    f->drawn = true;
+    f->epoch = epoch;
+    f->begin = begin;
+    f->n = n;
+}
+
 int64_t feed_count(struct feed *f, int64_t epoch, int64_t begin, int64_t n)
 {
-    int64_t valid = 0;
-    for (int64_t i = 0; i < n; i++)
-        valid += f->data->ops->n_valid(f->data, f->part, sampler_at(&f->sampler, epoch, begin + i));
+    int64_t valid = 0, most = f->max_B > 0 ? f->max_B : 1; /* there is room for one more */
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t m = n - i < most ? n - i : most;
+        draw(f, epoch, begin + i, m);
+        for (int64_t b = 0; b < m; b++)
+            valid += f->data->ops->n_valid(f->data, f->part, f->sample[b]);
+    }
     return valid;
 }
 
@@ -60,8 +76,9 @@ const struct batch *feed_fill(struct feed *f, int64_t epoch, int64_t begin, int6
                               .targets = f->targets,
                               .values = f->values,
                               .sample = f->sample};
+    draw(f, epoch, begin, n);
     for (int64_t b = 0; b < n; b++) {
-        int64_t i = sampler_at(&f->sampler, epoch, begin + b);
+        int64_t i = f->sample[b];
         struct batch_row row = {
             .ids = f->ids ? f->ids + b * f->T : NULL,
             .targets = f->targets ? f->targets + b * f->T : NULL,
@@ -69,7 +86,6 @@ const struct batch *feed_fill(struct feed *f, int64_t epoch, int64_t begin, int6
             .values = f->values ? f->values + b * s->n_out : NULL,
         };
         f->data->ops->get(f->data, f->part, i, &row);
-        f->sample[b] = i;
         f->batch.n_valid += f->data->ops->n_valid(f->data, f->part, i);
     }
     return &f->batch;

@@ -19,6 +19,19 @@ static bool is_permutation(struct sampler *s, int64_t epoch, int *seen)
     return true;
 }
 
+/* A range is what its places are one by one, and nothing behind it is written. */
+static bool range_is_its_places(int64_t n, bool shuffle, int64_t begin, int64_t count)
+{
+    struct sampler a = {.seed = 11, .shuffle = shuffle, .n_samples = n}, b = a;
+    int64_t at[200];
+    at[count] = -7;
+    sampler_range(&a, 3, begin, count, at);
+    for (int64_t i = 0; i < count; i++)
+        if (at[i] != sampler_at(&b, 3, begin + i))
+            return false;
+    return at[count] == -7;
+}
+
 static uint64_t order_hash(uint64_t seed, int64_t epoch, int64_t n)
 {
     struct sampler s = {.seed = seed, .shuffle = true, .n_samples = n};
@@ -131,6 +144,15 @@ int main(void)
         CHECK(huge_is_injective((int64_t)1 << 40));
         CHECK(huge_is_injective(((int64_t)1 << 40) + 1));
         CHECK(huge_is_injective((int64_t)1 << 62));
+    }
+    TEST ("a range of places is the same as one by one") {
+        for (int64_t count = 0; count < 100; count++) {
+            CHECK(range_is_its_places(100, true, 0, count));
+            CHECK(range_is_its_places(100, true, 100 - count, count));
+            CHECK(range_is_its_places(257, true, 31, count)); /* most walks are long */
+            CHECK(range_is_its_places((int64_t)1 << 62, true, (int64_t)1 << 61, count));
+            CHECK(range_is_its_places(100, false, 100 - count, count));
+        }
     }
     TEST ("every seed and epoch has its own order") {
         uint64_t h[64];
