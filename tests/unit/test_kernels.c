@@ -411,6 +411,31 @@ static void copies(struct stream *s)
     }
 }
 
+/* A copy too large for caches, which lies at a cache line and does not end with one. */
+static void large_copy(struct stream *s)
+{
+    const int64_t n = ((int64_t)1 << 23) + 75;
+    struct adamw a = {.lr = 0.1f,
+                      .beta1 = 0.9,
+                      .beta2 = 0.99,
+                      .eps = 1e-8f,
+                      .grad_scale = 1.0f,
+                      .correction1 = 1.0f,
+                      .correction2 = 1.0f};
+    size_t n_bytes = (size_t)(n + 64) / 16 * 64;
+    float *p = calloc(1, n_bytes), *m = calloc(1, n_bytes), *v = calloc(1, n_bytes);
+    float *g = noise_array(n), *copy = aligned_alloc(64, n_bytes);
+    int64_t wrong = 0;
+    for (int64_t e = 0; e < n; e++)
+        copy[e] = 7.0f;
+    copy[n] = 5.0f;
+    s->k->adamw(s, p, m, v, g, copy, n, &a);
+    for (int64_t e = 0; e < n; e++)
+        wrong += copy[e] != nearest(p[e]) || (p[e] == 0.0f && g[e] != 0.0f);
+    CHECK(wrong == 0 && copy[n] == 5.0f);
+    free(p), free(m), free(v), free(g), free(copy);
+}
+
 /* Spans of every size, across the ranges that threads take. */
 static void check_gather(struct stream *s)
 {
@@ -471,6 +496,7 @@ int main(void)
     on_every_device("sums", sums);
     on_every_device("casts", casts);
     on_every_device("copies of the new parameters", copies);
+    on_every_device("a copy past the caches", large_copy);
     on_every_device("orthonormal vectors", orthonormal);
     on_every_device("fill", filling);
     on_every_device("shifted ranges", shifts);

@@ -22,6 +22,18 @@ static inline int threads_for(const struct stream *s, int64_t n_elem)
     return n_elem >= 32768 ? s->dev->n_threads : 1;
 }
 
+/* A call whose loops are cut with "omp for", by a team of n threads; by this one alone without the
+ * runtime, which makes a team of one too, and wakes whoever waits for it: a system call each. */
+#define BY_THREADS(n, call)                                                                        \
+    do {                                                                                           \
+        int team_ = (n);                                                                           \
+        if (team_ > 1) {                                                                           \
+            _Pragma("omp parallel num_threads(team_)") call;                                       \
+        } else {                                                                                   \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
 static inline int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

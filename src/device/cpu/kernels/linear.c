@@ -82,6 +82,20 @@ static void both_any(elem *y, elem *slope, const elem *x, int64_t n, enum act_ki
     FOR_ACT(act, both_range, y, slope, x, n)
 }
 
+static void value_rows(elem *y, const elem *x, const struct linear *l)
+{
+#pragma omp for schedule(static)
+    for (int64_t m = 0; m < l->M; m++)
+        value_any(y + m * l->N, x + m * l->N, l->N, l->act);
+}
+
+static void slope_rows(elem *dy, const elem *x, const struct linear *l)
+{
+#pragma omp for schedule(static)
+    for (int64_t m = 0; m < l->M; m++)
+        slope_any(dy + m * l->N, x + m * l->N, l->N, l->act);
+}
+
 void FN(linear_forward)(struct stream *s, const struct linear *l, void *y, void *pre, const void *x,
                         const void *w, const void *b)
 {
@@ -100,19 +114,17 @@ void FN(linear_forward)(struct stream *s, const struct linear *l, void *y, void 
             memcpy(to + m * g.ldc, from + m * g.ldc, (size_t)l->N * sizeof *to);
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, l->M * l->N))
-    for (int64_t m = 0; m < l->M; m++)
-        value_any(to + m * l->N, from + m * l->N, l->N, l->act);
+    BY_THREADS(threads_for(s, l->M * l->N), value_rows(to, from, l));
 }
 
 enum { SUM_COLS = 128, SUM_ROWS = 64 };
 
 /* Columns are cut among threads and each column is added in row order, in blocks of rows whose
  * sums are then added: the same bits for any number of threads. */
-static void column_sums(const struct stream *s, float *db, const elem *dy, const struct linear *l)
+static void column_sums(float *db, const elem *dy, const struct linear *l)
 {
     int64_t M = l->M, N = l->N, step = row_step(l);
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, M *N))
+#pragma omp for schedule(static)
     for (int64_t c0 = 0; c0 < N; c0 += SUM_COLS) {
         int64_t n = min_i64(SUM_COLS, N - c0);
         float total[SUM_COLS] = {0};
@@ -134,15 +146,10 @@ void FN(linear_backward)(struct stream *s, const struct linear *l, void *dx, flo
                          void *dy, const void *x, const void *w, const void *pre)
 {
     int64_t M = l->M, N = l->N, K = l->K, step = row_step(l);
-    if (l->act != ACT_NONE) {
-        elem *g = dy;
-        const elem *at = pre;
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, M *N))
-        for (int64_t m = 0; m < M; m++)
-            slope_any(g + m * N, at + m * N, N, l->act);
-    }
+    if (l->act != ACT_NONE)
+        BY_THREADS(threads_for(s, M * N), slope_rows(dy, pre, l));
     if (db)
-        column_sums(s, db, dy, l);
+        BY_THREADS(threads_for(s, M * N), column_sums(db, dy, l));
     if (dx) {
         struct gemm g = {.M = M,
                          .N = K,

@@ -105,14 +105,20 @@ static float cross_entropy_as(enum dtype output, const struct logits *l, int64_t
     }
 }
 
+static void all_rows(float *loss, const struct logits *l, const int32_t *targets, float scale,
+                     enum dtype output)
+{
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < l->rows; r++)
+        loss[r] = cross_entropy_as(output, l, r, targets[r], scale);
+}
+
 void FN(cross_entropy)(struct stream *s, float *loss, void *dlogits, const void *logits,
                        const int32_t *targets, int64_t rows, int64_t V, int64_t panel, float scale,
                        enum dtype output)
 {
     struct logits l = {.x = logits, .dx = dlogits, .rows = rows, .V = V, .panel = panel};
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, rows *V))
-    for (int64_t r = 0; r < rows; r++)
-        loss[r] = cross_entropy_as(output, &l, r, targets[r], scale);
+    BY_THREADS(threads_for(s, rows * V), all_rows(loss, &l, targets, scale, output));
 }
 
 /* Models with few outputs end with these two: they ask per element. */

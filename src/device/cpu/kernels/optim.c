@@ -7,13 +7,12 @@ struct adamw_terms {
 };
 
 /* Whether there is a copy is a constant in each use of this loop. */
-static inline __attribute__((always_inline)) void adamw_range(const struct stream *s, float *p,
-                                                              float *m, float *v, const float *g,
-                                                              elem *copy, int64_t n_elem,
-                                                              const struct adamw_terms *h)
+static inline __attribute__((always_inline)) void adamw_piece(float *p, float *m, float *v,
+                                                              const float *g, elem *copy,
+                                                              int64_t n_elem,
+                                                              const struct adamw_terms t)
 {
-    struct adamw_terms t = *h;
-#pragma omp parallel for simd schedule(static) num_threads(threads_for(s, n_elem))
+#pragma omp simd
     for (int64_t i = 0; i < n_elem; i++) {
         float w = p[i] * t.shrink;
         float d = FMA(t.decay, w, g[i] * t.scale);
@@ -26,6 +25,28 @@ static inline __attribute__((always_inline)) void adamw_range(const struct strea
         if (copy)
             copy[i] = put(p1);
     }
+}
+
+enum { PIECE = 2048, STREAM_FROM = 1 << 23 };
+
+/* A copy that no cache would hold until it is read goes around the caches: a line that is written
+ * there is fetched first. */
+static void adamw_range(float *p, float *m, float *v, const float *g, elem *copy, int64_t n_elem,
+                        const struct adamw_terms *h)
+{
+    bool around = copy && n_elem >= STREAM_FROM && (uintptr_t)copy % 64 == 0;
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < n_elem; i += PIECE) {
+        int64_t n = min_i64(PIECE, n_elem - i);
+        elem near[PIECE];
+        if (!copy)
+            adamw_piece(p + i, m + i, v + i, g + i, NULL, n, *h);
+        else
+            adamw_piece(p + i, m + i, v + i, g + i, around ? near : copy + i, n, *h);
+        if (around)
+            write_around(copy + i, near, (size_t)n * sizeof *near);
+    }
+    write_around_done();
 }
 
 /* Kingma & Ba 2015, arXiv:1412.6980; decoupled: Loshchilov & Hutter 2019, arXiv:1711.05101. */
@@ -44,10 +65,7 @@ void FN(adamw)(struct stream *s, float *p, float *m, float *v, const float *g, v
         .scale = h->grad_scale,
         .eps = h->eps,
     };
-    if (copy)
-        adamw_range(s, p, m, v, g, copy, n_elem, &t);
-    else
-        adamw_range(s, p, m, v, g, NULL, n_elem, &t);
+    BY_THREADS(threads_for(s, n_elem), adamw_range(p, m, v, g, copy, n_elem, &t));
 }
 
 void FN(sgd)(struct stream *s, float *p, float *momentum, const float *g, void *copy,

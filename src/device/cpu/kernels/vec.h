@@ -141,6 +141,30 @@ static inline __attribute__((always_inline)) void vf_transpose(vf v[VL])
     }
 }
 
+/* Copy past the caches, to whole lines where `to` begins at one.  A thread that is done with it
+ * says so before others may read. */
+static inline void write_around(void *to, const void *from, size_t n_bytes)
+{
+    size_t at = 0;
+#if defined __AVX512F__
+    for (; at + 64 <= n_bytes; at += 64)
+        _mm512_stream_si512((void *)((char *)to + at),
+                            _mm512_loadu_si512((const char *)from + at));
+#elif defined __AVX2__ && defined __FMA__
+    for (; at + 32 <= n_bytes; at += 32)
+        _mm256_stream_si256((void *)((char *)to + at),
+                            _mm256_loadu_si256((const void *)((const char *)from + at)));
+#endif
+    memcpy((char *)to + at, (const char *)from + at, n_bytes - at);
+}
+
+static inline void write_around_done(void)
+{
+#if defined __AVX512F__ || (defined __AVX2__ && defined __FMA__)
+    _mm_sfence();
+#endif
+}
+
 /* Sums over a row: their bits depend on its values and length only. */
 static inline float row_sum(const float *x, int64_t n)
 {

@@ -60,11 +60,16 @@ static double block_squares(const float *g, int64_t n)
     return sum;
 }
 
-void ISA_FN(square_sums)(struct stream *s, double *block, const float *g, int64_t n_elem)
+static void all_squares(double *block, const float *g, int64_t n_elem)
 {
-#pragma omp parallel for schedule(static) num_threads(threads_for(s, n_elem))
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < n_elem; i += BLOCK_ELEMS)
         block[i / BLOCK_ELEMS] = block_squares(g + i, min_i64(BLOCK_ELEMS, n_elem - i));
+}
+
+void ISA_FN(square_sums)(struct stream *s, double *block, const float *g, int64_t n_elem)
+{
+    BY_THREADS(threads_for(s, n_elem), all_squares(block, g, n_elem));
 }
 
 /* Su et al. 2021, arXiv:2104.09864.  fp64: the angle of a late position has lost its digits in
