@@ -81,6 +81,7 @@ static int onednn_create(int n_threads, int isa, void **state)
         FAIL(ERR_RESOURCE, "out of memory for oneDNN's state");
     d->n_threads = d->shared.n_threads = n_threads;
     d->shared.build = cpu_build(isa);
+    d->shared.in_place = isa >= CPU_ISA_AVX512;
     d->bf16 = isa >= CPU_ISA_AVX512_BF16;
     d->sgemm = sgemm_use(isa);
     dnnl_status_t st = dnnl_engine_create(&d->shared.engine, dnnl_cpu, 0);

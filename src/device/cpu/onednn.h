@@ -150,6 +150,7 @@ struct onednn_shared {
     dnnl_stream_t stream;
     const struct cpu_build *build; /* borrowed */
     int n_threads;
+    bool in_place; /* its kernels read sides as they lie, without a copy: those for AVX-512 */
     void *pad; /* owned */
     size_t pad_bytes;
 };

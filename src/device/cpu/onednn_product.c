@@ -177,7 +177,7 @@ void product_make(struct product *e, struct onednn_shared *d, const struct gemm 
     struct gemm part = *g;
     e->g = *g;
     part.M = e->strip = strip_rows(g);
-    e->turns_a = turns_a(g);
+    e->turns_a = d->in_place && turns_a(g);
     plain_descs(&part, plain);
     dnnl_primitive_desc_t pd = product_desc(d, e, plain);
     DNNL(dnnl_primitive_create(&e->prim, pd));
