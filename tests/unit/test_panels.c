@@ -95,7 +95,8 @@ static void all_sizes(const struct cpu_build *b)
         all_ways(b, 300, 200, width[w], 2);
 }
 
-static bool rows_are_added(const struct cpu_build *b, int64_t rows, int64_t cols, int64_t ld)
+static bool rows_are_added(const struct cpu_build *b, int64_t rows, int64_t cols, int64_t ld,
+                           int64_t ldx)
 {
     int64_t n = rows * ld;
     float *y = malloc((size_t)n * sizeof *y), *x = malloc((size_t)(rows * cols) * sizeof *x);
@@ -104,10 +105,10 @@ static bool rows_are_added(const struct cpu_build *b, int64_t rows, int64_t cols
         y[i] = (float)i;
     for (int64_t i = 0; i < rows * cols; i++)
         x[i] = (float)(3 * i + 1);
-    b->add_rows(y, ld, x, rows, cols, 2);
+    b->add_rows(y, ld, x, ldx, rows, cols, 2);
     for (int64_t i = 0; i < n; i++) {
         int64_t r = i / ld, c = i % ld;
-        right = right && y[i] == (float)i + (c < cols ? (float)(3 * (r * cols + c) + 1) : 0.0f);
+        right = right && y[i] == (float)i + (c < cols ? (float)(3 * (r * ldx + c) + 1) : 0.0f);
     }
     free(y);
     free(x);
@@ -128,9 +129,10 @@ int main(void)
         snprintf(name, sizeof name, "%s: rows are added, what lies between them is not touched",
                  device_isa_name(isa));
         TEST (name) {
-            CHECK(rows_are_added(b, 3, 5, 9));
-            CHECK(rows_are_added(b, 200, 300, 300));
-            CHECK(rows_are_added(b, 200, 299, 311));
+            CHECK(rows_are_added(b, 3, 5, 9, 5));
+            CHECK(rows_are_added(b, 200, 300, 300, 300));
+            CHECK(rows_are_added(b, 200, 299, 311, 299));
+            CHECK(rows_are_added(b, 200, 299, 311, 0)); /* a bias */
         }
     }
     return check_done();

@@ -42,10 +42,8 @@ struct cpu_build {
     size_t (*gemm_work)(int n_threads);
     void (*widen)(const struct cpu_rows *r, int n_threads);
     void (*narrow)(const struct cpu_rows *r, int n_threads);
-    void (*add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_t cols,
-                     int n_threads);
-    /* y += x, rows of y ld apart, those of x dense. */
-    void (*add_rows)(float *y, int64_t ld, const float *x, int64_t rows, int64_t cols,
+    /* y += x, rows ldy and ldx apart; ldx 0 adds one row, a bias, to all. */
+    void (*add_rows)(float *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t cols,
                      int n_threads);
     /* to = panels of columns, one behind the other: word (w, n) is n % width of row w. */
     void (*pack_panels)(const struct cpu_side *s, int n_threads);

@@ -246,7 +246,7 @@ static void run_strips(const struct product *e, struct onednn_shared *d, const s
     float *sums = (float *)((char *)d->pad + e->sums);
     for (int64_t i = 0; i < g->M; i += e->strip) {
         execute(e, d, g, A + (size_t)i * step, sums);
-        d->build->add_rows(C + i * g->ldc, g->ldc, sums, e->strip, g->N, d->n_threads);
+        d->build->add_rows(C + i * g->ldc, g->ldc, sums, g->N, e->strip, g->N, d->n_threads);
     }
 }
 

@@ -106,5 +106,5 @@ void cpu_product(struct device *dev, const struct gemm *g, const void *A, const 
     }
     m->ops->run(m->state, g, A, B, C);
     if (g->bias && !m->ops->bias)
-        build->add_bias(C, g->ldc, g->bias, g->M, g->N, dev->n_threads);
+        build->add_rows(C, g->ldc, g->bias, 0, g->M, g->N, dev->n_threads);
 }

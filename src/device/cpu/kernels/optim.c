@@ -46,7 +46,8 @@ static void adamw_range(float *p, float *m, float *v, const float *g, elem *copy
         if (around)
             write_around(copy + i, near, (size_t)n * sizeof *near);
     }
-    write_around_done();
+    if (around)
+        write_around_done();
 }
 
 /* Kingma & Ba 2015, arXiv:1412.6980; decoupled: Loshchilov & Hutter 2019, arXiv:1711.05101. */

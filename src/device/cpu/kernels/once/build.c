@@ -13,7 +13,6 @@ const struct cpu_build ISA_FN(cpu_build) = {
     .gemm_work = ISA_FN(gemm_work),
     .widen = ISA_FN(widen),
     .narrow = ISA_FN(narrow),
-    .add_bias = ISA_FN(add_bias),
     .add_rows = ISA_FN(add_rows),
     .pack_panels = ISA_FN(pack_panels),
     .pack_turned = ISA_FN(pack_turned),

@@ -72,22 +72,12 @@ void ISA_FN(narrow)(const struct cpu_rows *r, int n_threads)
     }
 }
 
-void ISA_FN(add_bias)(float *y, int64_t ld, const float *b, int64_t rows, int64_t cols,
-                      int n_threads)
+void ISA_FN(add_rows)(float *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
+                      int64_t cols, int n_threads)
 {
 #pragma omp parallel for schedule(static) num_threads(threads(rows, cols, n_threads))
     for (int64_t i = 0; i < rows; i++)
 #pragma omp simd
         for (int64_t j = 0; j < cols; j++)
-            y[i * ld + j] += b[j];
-}
-
-void ISA_FN(add_rows)(float *y, int64_t ld, const float *x, int64_t rows, int64_t cols,
-                      int n_threads)
-{
-#pragma omp parallel for schedule(static) num_threads(threads(rows, cols, n_threads))
-    for (int64_t i = 0; i < rows; i++)
-#pragma omp simd
-        for (int64_t j = 0; j < cols; j++)
-            y[i * ld + j] += x[i * cols + j];
+            y[i * ldy + j] += x[i * ldx + j];
 }
