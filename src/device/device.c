@@ -12,7 +12,7 @@ void device_close(struct device **dev)
         return;
     if (d->matmul) {
         d->matmul->ops->destroy(&d->matmul->state);
-        free(d->matmul->tiles);
+        d->mem->free(d->matmul->tiles, d->matmul->tile_bytes);
         free(d->matmul);
     }
     free(d);

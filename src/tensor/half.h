@@ -15,9 +15,8 @@ static inline float bf16_widen(uint16_t x)
 static inline uint16_t bf16_narrow(float f)
 {
     uint32_t u = f32_bits(f);
-    uint32_t up = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
-    uint32_t nan = (u >> 16) | 0x40u;
-    return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? nan : up);
+    uint32_t up = u + 0x7FFFu + ((u >> 16) & 1u), nan = u | 0x400000u;
+    return (uint16_t)((f != f ? nan : up) >> 16);
 }
 
 #define F16_EXP 0x0F800000u    /* a half's exponent, where a float's begins */

@@ -3,10 +3,11 @@
  *     gemm_peak fp32|bf16 THREADS [TOKENS] [REPEATS]
  *
  * oneDNN's matmul on the shapes of GPT-2 124M (forward, gradient of x, gradient of W into fp32),
- * inputs in the layout that the library likes best (packed before the clock starts), and for fp32
- * its sgemm, which some machines run faster; random values, since constant ones let a chip run
- * cooler and faster.  Prints a line a product and last "peak GFLOPS"; "skip REASON" where there is
- * nothing to measure.  Calls the library directly: it has to be independent of what it judges. */
+ * inputs in the layout that the library likes best (packed before the clock starts), and in fp32,
+ * which bf16 can be widened to, its sgemm as well, which some machines run faster.  Random values,
+ * since constant ones let a chip run cooler and faster.  Prints a line a product and last
+ * "peak GFLOPS"; "skip REASON" where there is nothing to measure.  Calls the library directly: it
+ * has to be independent of what it judges. */
 #include "base/clock.h"
 
 #include <stdbool.h>
@@ -155,7 +156,7 @@ static double sgemm_rate(struct lib *l, int64_t M, int64_t N, int64_t K, bool a_
     return best;
 }
 
-static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
+static double measure_type(struct lib *l, bool bf16, int64_t tokens, int repeats)
 {
     static const int64_t shape[][2] = {
         {2304, 768}, {768, 768}, {3072, 768}, {768, 3072}, {50304, 768}};
@@ -166,8 +167,8 @@ static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
         double r[6] = {rate(l, tokens, n_out, n_in, in, in, repeats),
                        rate(l, tokens, n_in, n_out, in, in, repeats),
                        rate(l, n_out, n_in, tokens, in, dnnl_f32, repeats)};
-        printf("# %5lld x %4lld: y %.0f, dx %.0f, dW %.0f GFLOP/s", (long long)n_out,
-               (long long)n_in, r[0], r[1], r[2]);
+        printf("# %s %5lld x %4lld: y %.0f, dx %.0f, dW %.0f GFLOP/s", bf16 ? "bf16" : "fp32",
+               (long long)n_out, (long long)n_in, r[0], r[1], r[2]);
         if (!bf16) {
             r[3] = sgemm_rate(l, tokens, n_out, n_in, false, repeats);
             r[4] = sgemm_rate(l, tokens, n_in, n_out, false, repeats);
@@ -179,6 +180,14 @@ static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
             best = r[k] > best ? r[k] : best;
     }
     return best;
+}
+
+/* Sides in bf16 can be widened, and there are machines that multiply fp32 faster. */
+static double measure(struct lib *l, bool bf16, int64_t tokens, int repeats)
+{
+    double fp32 = measure_type(l, false, tokens, repeats);
+    double own = bf16 ? measure_type(l, true, tokens, repeats) : fp32;
+    return own > fp32 ? own : fp32;
 }
 
 int main(int argc, char **argv)

@@ -79,6 +79,11 @@ enum { WIDEST = 1030 };
 static const int64_t prepared[][3] = {
     {515, 70, 71}, {512, 600, 66}, {1030, 100, 69}, {1024, 576, 34}, {768, 704, 33}};
 
+/* What is widened in more than one tile: of K, of N, of M, which is cut earlier where B is small,
+ * and of two of them. */
+static const int64_t cut[][3] = {{9, 11, 4100},   {2, 1030, 4096}, {1030, 2, 4096}, {200, 1026, 40},
+                                 {16390, 130, 2}, {1700, 1, 5000}, {2, 2000, 4200}};
+
 static bool prepares(const struct matmul_ops *ops)
 {
     return strcmp(ops->name, "onednn") == 0;
@@ -198,12 +203,13 @@ static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK(device_native_bf16(d) == native);
     char line[160];
     CHECK_HAS(device_describe(d, line, sizeof line), native ? "native" : "widened");
-    static const int64_t large[][3] = {{514, 13, 1050}, {11, 1026, 40}};
-    int64_t n_small = sizeof shapes / sizeof *shapes;
+    int64_t n_small = sizeof shapes / sizeof *shapes, n_cut = sizeof cut / sizeof *cut;
     int n_bits = strcmp(ops->name, "plain") == 0 ? 32 : 16; /* fp16 is widened around any library */
-    for (int64_t i = 0; i < n_small + 2; i++)
+    for (int64_t i = 0; i < n_small + (n_threads == 2 ? n_cut : 0); i++)
         for (int bits = 0; bits < n_bits; bits++) {
-            const int64_t *z = i < n_small ? shapes[i] : large[i - n_small];
+            if (i >= n_small && !(bits & 8))
+                continue;
+            const int64_t *z = i < n_small ? shapes[i] : cut[i - n_small];
             struct gemm g = {.M = z[0], .N = z[1], .K = z[2], .f16 = bits & 16};
             g.bf16 = !g.f16;
             g.a_trans = bits & 1;

@@ -3,11 +3,15 @@
  * once at the end. */
 #include "device/cpu/cpu.h"
 
-#include <stdlib.h>
+/* A tile of a side, and of a C that is rounded, in floats; columns of A summed at a time.  Copying
+ * B for each tile, as libraries do, costs little where a cache holds it: then so few rows that the
+ * rest stays in one as well. */
+enum { SIDE = 4 << 20, SUMS = 1 << 20, TILE_K = 4096, NEAR_B = 128 << 10, NEAR = 192 << 10 };
 
-/* TILE_N and TILE_M rows and columns of C at a time, sums over TILE_K at a time. */
-enum { TILE_M = 512, TILE_N = 1024, TILE_K = 1024 };
-enum { A_FLOATS = TILE_M * TILE_K, B_FLOATS = TILE_N * TILE_K, C_FLOATS = TILE_M * TILE_N };
+struct tiles {
+    int64_t M, N, K; /* of a tile, but for the last of each */
+    size_t a, b, c;  /* floats; none of C where the product writes that itself */
+};
 
 struct widening {
     struct device *dev;
@@ -15,6 +19,7 @@ struct widening {
     const struct gemm *g;
     const uint16_t *A, *B;
     void *C;
+    struct tiles tile;
     float *a, *b, *c;
 };
 
@@ -23,34 +28,79 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* A tile, its rows behind each other, from rows that lie ld apart. */
-static void widen(const struct widening *w, const struct cpu_rows *tile)
+/* n in the least number of parts of at most `most`, each as large as the others. */
+static int64_t part_of(int64_t n, int64_t most)
 {
-    struct cpu_rows r = *tile;
-    r.to_ld = r.cols;
-    r.f16 = w->g->f16;
+    int64_t n_parts = (n + most - 1) / most;
+    return (n + n_parts - 1) / n_parts;
+}
+
+static size_t whole_lines(int64_t n_floats)
+{
+    return (size_t)((n_floats + 15) / 16 * 16);
+}
+
+/* As few tiles as there is room for, so that a side is widened once where it can be.  By the shape
+ * alone: where K is cut decides on bits. */
+static struct tiles tiles_of(const struct gemm *g)
+{
+    bool rounded = !gemm_c_is_f32(g);
+    struct tiles t = {.K = part_of(g->K, TILE_K)};
+    int64_t most_rows = rounded ? smaller(SIDE / t.K, SUMS / 64) : SIDE / t.K;
+    if (g->N * g->K <= NEAR_B && !g->a_trans)
+        most_rows = smaller(most_rows, NEAR / (t.K + (rounded ? g->N : 0)));
+    t.M = part_of(g->M, most_rows);
+    t.N = part_of(g->N, rounded ? smaller(SIDE / t.K, SUMS / t.M) : SIDE / t.K);
+    t.a = whole_lines(t.M * t.K);
+    t.b = whole_lines(t.N * t.K);
+    t.c = rounded ? whole_lines(t.M * t.N) : 0;
+    return t;
+}
+
+/* A tile, its rows behind each other, from rows that lie ld apart. */
+static void widen(const struct widening *w, float *to, const uint16_t *from, int64_t ld,
+                  int64_t rows, int64_t cols)
+{
+    const struct cpu_rows r = {.from = from,
+                               .to = to,
+                               .f16 = w->g->f16,
+                               .rows = rows,
+                               .cols = cols,
+                               .from_ld = ld,
+                               .to_ld = cols};
     w->build->widen(&r, w->dev->n_threads);
 }
 
-/* Sum over K of the tile of C at (i0, j0): into c, or C itself where that is fp32. */
-static void tile_product(const struct widening *w, struct gemm *t, int64_t i0, int64_t j0)
+static void widen_a(const struct widening *w, const struct gemm *t, int64_t i0, int64_t k0)
+{
+    const struct gemm *g = w->g;
+    if (g->a_trans)
+        widen(w, w->a, w->A + k0 * g->lda + i0, g->lda, t->K, t->M);
+    else
+        widen(w, w->a, w->A + i0 * g->lda + k0, g->lda, t->M, t->K);
+}
+
+static void widen_b(const struct widening *w, const struct gemm *t, int64_t j0, int64_t k0)
+{
+    const struct gemm *g = w->g;
+    if (g->b_trans)
+        widen(w, w->b, w->B + j0 * g->ldb + k0, g->ldb, t->N, t->K);
+    else
+        widen(w, w->b, w->B + k0 * g->ldb + j0, g->ldb, t->K, t->N);
+}
+
+/* Sum over K of the tile of C at (i0, j0): into c, or C itself where that is fp32.  What is widened
+ * already from the tile before stays. */
+static void sum_tile(const struct widening *w, struct gemm *t, int64_t i0, int64_t j0)
 {
     const struct gemm *g = w->g;
     float *to = gemm_c_is_f32(g) ? (float *)w->C + i0 * g->ldc + j0 : w->c;
-    for (int64_t k0 = 0; k0 < g->K; k0 += TILE_K) {
-        t->K = smaller(TILE_K, g->K - k0);
-        const uint16_t *a = w->A + (g->a_trans ? k0 * g->lda + i0 : i0 * g->lda + k0);
-        const uint16_t *b = w->B + (g->b_trans ? j0 * g->ldb + k0 : k0 * g->ldb + j0);
-        widen(w, &(struct cpu_rows){.from = a,
-                                    .to = w->a,
-                                    .rows = g->a_trans ? t->K : t->M,
-                                    .cols = g->a_trans ? t->M : t->K,
-                                    .from_ld = g->lda});
-        widen(w, &(struct cpu_rows){.from = b,
-                                    .to = w->b,
-                                    .rows = g->b_trans ? t->N : t->K,
-                                    .cols = g->b_trans ? t->K : t->N,
-                                    .from_ld = g->ldb});
+    for (int64_t k0 = 0; k0 < g->K; k0 += w->tile.K) {
+        t->K = smaller(w->tile.K, g->K - k0);
+        if (j0 == 0 || t->K < g->K)
+            widen_a(w, t, i0, k0);
+        if (i0 == 0 || t->K < g->K || t->N < g->N)
+            widen_b(w, t, j0, k0);
         t->lda = g->a_trans ? t->M : t->K;
         t->ldb = g->b_trans ? t->K : t->N;
         t->accumulate = g->accumulate || k0 > 0;
@@ -58,38 +108,47 @@ static void tile_product(const struct widening *w, struct gemm *t, int64_t i0, i
     }
 }
 
+static void round_tile(const struct widening *w, const struct gemm *t, int64_t i0, int64_t j0)
+{
+    const struct gemm *g = w->g;
+    const uint16_t *bias = g->bias;
+    const struct cpu_rows r = {.from = w->c,
+                               .to = (uint16_t *)w->C + i0 * g->ldc + j0,
+                               .bias = bias ? bias + j0 : NULL,
+                               .f16 = g->f16,
+                               .rows = t->M,
+                               .cols = t->N,
+                               .from_ld = t->N,
+                               .to_ld = g->ldc};
+    w->build->narrow(&r, w->dev->n_threads);
+}
+
 static void run_widened(const struct widening *w)
 {
     const struct gemm *g = w->g;
     struct gemm t = {.a_trans = g->a_trans, .b_trans = g->b_trans};
-    for (int64_t j0 = 0; j0 < g->N; j0 += TILE_N)
-        for (int64_t i0 = 0; i0 < g->M; i0 += TILE_M) {
-            t.M = smaller(TILE_M, g->M - i0);
-            t.N = smaller(TILE_N, g->N - j0);
+    for (int64_t i0 = 0; i0 < g->M; i0 += w->tile.M)
+        for (int64_t j0 = 0; j0 < g->N; j0 += w->tile.N) {
+            t.M = smaller(w->tile.M, g->M - i0);
+            t.N = smaller(w->tile.N, g->N - j0);
             t.ldc = gemm_c_is_f32(g) ? g->ldc : t.N;
-            tile_product(w, &t, i0, j0);
-            if (gemm_c_is_f32(g))
-                continue;
-            const uint16_t *bias = g->bias;
-            struct cpu_rows r = {.from = w->c,
-                                 .to = (uint16_t *)w->C + i0 * g->ldc + j0,
-                                 .bias = bias ? bias + j0 : NULL,
-                                 .f16 = g->f16,
-                                 .rows = t.M,
-                                 .cols = t.N,
-                                 .from_ld = t.N,
-                                 .to_ld = g->ldc};
-            w->build->narrow(&r, w->dev->n_threads);
+            sum_tile(w, &t, i0, j0);
+            if (!gemm_c_is_f32(g))
+                round_tile(w, &t, i0, j0);
         }
 }
 
-static float *tiles(struct matmul *m)
+/* Room for the tiles; as large as the largest product wanted. */
+static float *grow_tiles(struct matmul *m, const struct tiles *t)
 {
-    if (!m->tiles) {
-        m->tile_bytes = (size_t)(A_FLOATS + B_FLOATS + C_FLOATS) * sizeof(float);
-        if (posix_memalign(&m->tiles, 4096, m->tile_bytes) != 0)
-            FATAL("out of memory for %zu bytes of widened tiles", m->tile_bytes);
-    }
+    size_t n_bytes = (t->a + t->b + t->c) * sizeof(float);
+    if (n_bytes <= m->tile_bytes)
+        return m->tiles;
+    cpu_free(m->tiles, m->tile_bytes);
+    m->tiles = cpu_alloc(n_bytes);
+    if (!m->tiles)
+        FATAL("out of memory for %zu bytes of widened tiles", n_bytes);
+    m->tile_bytes = n_bytes;
     return m->tiles;
 }
 
@@ -99,9 +158,10 @@ void cpu_product(struct device *dev, const struct gemm *g, const void *A, const 
     const struct cpu_build *build = cpu_build(dev->isa);
     REQUIRE(!g->bias || !(g->accumulate || g->wide_c));
     if (g->f16 || (g->bf16 && !device_native_bf16(dev))) {
-        float *a = tiles(m), *b = a + A_FLOATS, *c = b + B_FLOATS;
-        struct widening w = {dev, build, g, A, B, C, a, b, c};
-        run_widened(&w);
+        struct tiles t = tiles_of(g);
+        float *room = grow_tiles(m, &t);
+        run_widened(
+            &(struct widening){dev, build, g, A, B, C, t, room, room + t.a, room + t.a + t.b});
         return;
     }
     m->ops->run(m->state, g, A, B, C);

@@ -24,17 +24,22 @@ static void widen_f16(float *y, const uint16_t *x, int64_t n)
         y[j] = f16_widen(x[j]);
 }
 
-void ISA_FN(widen)(const struct cpu_rows *r, int n_threads)
+static void widen_rows(const struct cpu_rows *r)
 {
     const uint16_t *from = r->from;
     float *to = r->to;
-#pragma omp parallel for schedule(static) num_threads(threads(r->rows, r->cols, n_threads))
+#pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < r->rows; i++) {
         if (r->f16)
             widen_f16(to + i * r->to_ld, from + i * r->from_ld, r->cols);
         else
             widen_bf16(to + i * r->to_ld, from + i * r->from_ld, r->cols);
     }
+}
+
+void ISA_FN(widen)(const struct cpu_rows *r, int n_threads)
+{
+    BY_THREADS(threads(r->rows, r->cols, n_threads), widen_rows(r));
 }
 
 static void narrow_bf16(uint16_t *y, const float *x, const uint16_t *b, int64_t n)
@@ -59,17 +64,22 @@ static void narrow_f16(uint16_t *y, const float *x, const uint16_t *b, int64_t n
         y[j] = f16_narrow(b ? x[j] + f16_widen(b[j]) : x[j]);
 }
 
-void ISA_FN(narrow)(const struct cpu_rows *r, int n_threads)
+static void narrow_rows(const struct cpu_rows *r)
 {
     const float *from = r->from;
     uint16_t *to = r->to;
-#pragma omp parallel for schedule(static) num_threads(threads(r->rows, r->cols, n_threads))
+#pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < r->rows; i++) {
         if (r->f16)
             narrow_f16(to + i * r->to_ld, from + i * r->from_ld, r->bias, r->cols);
         else
             narrow_bf16(to + i * r->to_ld, from + i * r->from_ld, r->bias, r->cols);
     }
+}
+
+void ISA_FN(narrow)(const struct cpu_rows *r, int n_threads)
+{
+    BY_THREADS(threads(r->rows, r->cols, n_threads), narrow_rows(r));
 }
 
 void ISA_FN(add_rows)(float *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
