@@ -18,10 +18,12 @@ struct scratch {
     float *delta;         /* (BLOCK_ROWS) */
 };
 
-/* Whether scores and the like are multiplied in bf16, as the large products are. */
+/* Whether scores and the like are multiplied in bf16, as the large products are.  Not by AMX, which
+ * wants larger ones; its cores multiply single floats twice as fast as pairs, see cpu.c. */
 static inline int pair_of(const struct device *dev)
 {
-    return HAVE_TILE_PAIRS && ELEM_BF16 && device_native_bf16(dev) ? 2 : 1;
+    bool fast = dev->isa == CPU_ISA_AVX512_BF16;
+    return HAVE_TILE_PAIRS && ELEM_BF16 && fast && device_native_bf16(dev) ? 2 : 1;
 }
 
 static inline float *take(float **at, int64_t n)
