@@ -205,7 +205,8 @@ static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
     CHECK_HAS(device_describe(d, line, sizeof line), native ? "native" : "widened");
     int64_t n_small = sizeof shapes / sizeof *shapes, n_cut = sizeof cut / sizeof *cut;
     int n_bits = strcmp(ops->name, "plain") == 0 ? 32 : 16; /* fp16 is widened around any library */
-    for (int64_t i = 0; i < n_small + (n_threads == 2 ? n_cut : 0); i++)
+    bool cuts = n_threads == 2 && isa == device_isa_best(); /* the same whatever multiplies */
+    for (int64_t i = 0; i < n_small + (cuts ? n_cut : 0); i++)
         for (int bits = 0; bits < n_bits; bits++) {
             if (i >= n_small && !(bits & 8))
                 continue;
