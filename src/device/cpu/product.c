@@ -5,8 +5,9 @@
 
 /* A tile of a side, and of a C that is rounded, in floats; columns of A summed at a time.  Copying
  * B for each tile, as libraries do, costs little where a cache holds it: then so few rows that the
- * rest stays in one as well. */
-enum { SIDE = 4 << 20, SUMS = 1 << 20, TILE_K = 4096, NEAR_B = 128 << 10, NEAR = 192 << 10 };
+ * rest stays in one as well, but enough for all threads. */
+enum { SIDE = 4 << 20, SUMS = 1 << 20, TILE_K = 4096 };
+enum { NEAR_B = 128 << 10, NEAR = 192 << 10, NEAR_ROWS = 192 };
 
 struct tiles {
     int64_t M, N, K; /* of a tile, but for the last of each */
@@ -47,8 +48,9 @@ static struct tiles tiles_of(const struct gemm *g)
     bool rounded = !gemm_c_is_f32(g);
     struct tiles t = {.K = part_of(g->K, TILE_K)};
     int64_t most_rows = rounded ? smaller(SIDE / t.K, SUMS / 64) : SIDE / t.K;
+    int64_t near_rows = NEAR / (t.K + (rounded ? g->N : 0));
     if (g->N * g->K <= NEAR_B && !g->a_trans)
-        most_rows = smaller(most_rows, NEAR / (t.K + (rounded ? g->N : 0)));
+        most_rows = smaller(most_rows, near_rows > NEAR_ROWS ? near_rows : NEAR_ROWS);
     t.M = part_of(g->M, most_rows);
     t.N = part_of(g->N, rounded ? smaller(SIDE / t.K, SUMS / t.M) : SIDE / t.K);
     t.a = whole_lines(t.M * t.K);
