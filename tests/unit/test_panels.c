@@ -3,6 +3,7 @@
  * RUN: -n 1 */
 #include "../check.h"
 #include "device/cpu/cpu.h"
+#include "tensor/half.h"
 
 #include <stdlib.h>
 
@@ -13,11 +14,13 @@ static int64_t whole(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Elements that are all different and none of which is zero. */
-static void fill(uint16_t *half, uint32_t *word, int64_t n)
+/* Elements that are all different, none of them zero; those of fp16 are no NaN, which a processor
+ * may change. */
+static void fill(const struct cpu_side *s, uint16_t *half, uint32_t *word, int64_t n)
 {
+    int64_t most = s->dtype == DTYPE_F16 ? 0x7C00 : 65535;
     for (int64_t i = 0; i < n; i++) {
-        half[i] = (uint16_t)(i % 65535 + 1);
+        half[i] = (uint16_t)(i % most + 1);
         word[i] = (uint32_t)i * 2654435761u | 1;
     }
 }
@@ -27,7 +30,10 @@ static uint32_t element(const struct cpu_side *s, int64_t k, int64_t n)
     int64_t at = s->turned ? n * s->ld + k : k * s->ld + n;
     if (k >= s->K || n >= s->N)
         return 0;
-    return s->pair == 2 ? ((const uint16_t *)s->from)[at] : ((const uint32_t *)s->from)[at];
+    if (s->dtype == DTYPE_F32)
+        return ((const uint32_t *)s->from)[at];
+    uint16_t half = ((const uint16_t *)s->from)[at];
+    return s->pair == 2 ? half : f32_bits(half_widen(s->dtype, half));
 }
 
 static uint32_t word(const struct cpu_side *s, int64_t w, int64_t n)
@@ -61,21 +67,29 @@ static bool side_is_right(const struct cpu_build *b, struct cpu_side *s, int n_t
     return right;
 }
 
+/* What a side's words are: fp32, or made from halves. */
+static const struct {
+    enum dtype dtype;
+    int pair;
+} kinds[] = {{DTYPE_F32, 1}, {DTYPE_BF16, 2}, {DTYPE_BF16, 1}, {DTYPE_F16, 1}};
+
 /* All ways to lie of one size; the source has no room behind its last element. */
 static void all_ways(const struct cpu_build *b, int64_t K, int64_t N, int64_t width, int n_threads)
 {
-    for (int bits = 0; bits < 8; bits++) {
-        struct cpu_side s = {.K = K, .N = N, .width = width, .pair = bits & 1 ? 2 : 1};
-        s.turned = bits & 2;
-        s.ld = (s.turned ? K : N) + (bits & 4 ? 5 : 0);
+    for (int bits = 0; bits < 16; bits++) {
+        struct cpu_side s = {.K = K, .N = N, .width = width};
+        s.dtype = kinds[bits / 4].dtype;
+        s.pair = kinds[bits / 4].pair;
+        s.turned = bits & 1;
+        s.ld = (s.turned ? K : N) + (bits & 2 ? 5 : 0);
         s.rows = width ? whole((K + s.pair - 1) / s.pair, 16) : K / s.pair;
         if (!width && (s.turned || K % s.pair != 0))
             continue;
         int64_t n = ((s.turned ? N : K) - 1) * s.ld + (s.turned ? K : N);
         uint16_t *half = malloc((size_t)n * sizeof *half);
         uint32_t *words = malloc((size_t)n * sizeof *words);
-        fill(half, words, n);
-        s.from = s.pair == 2 ? (void *)half : (void *)words;
+        fill(&s, half, words, n);
+        s.from = s.dtype == DTYPE_F32 ? (void *)words : (void *)half;
         check_that(side_is_right(b, &s, n_threads), __FILE__, __LINE__,
                    "K %d N %d width %d bits %d is wrong", (int)K, (int)N, (int)width, bits);
         free(half);

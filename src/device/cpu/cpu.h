@@ -23,13 +23,15 @@ struct cpu_rows {
 };
 
 /* A side of a product, (K, N): element (k, n) lies at k ld + n, turned at n ld + k.  Its words are
- * fp32, or two bf16 that are neighbours along K, the first in the lower half. */
+ * fp32, widened where it is of bf16 or fp16, or two bf16 that are neighbours along K, the first in
+ * the lower half. */
 struct cpu_side {
     const void *from;
     void *to;
+    enum dtype dtype; /* of from */
     int64_t K, N, ld;
     bool turned;
-    int pair;      /* elements of a word: 1 fp32, 2 bf16 */
+    int pair;      /* elements of a word: 1, or 2 of bf16 */
     int64_t rows;  /* words of a column in to; those behind K are zero */
     int64_t width; /* pack_panels: columns of a panel, a multiple of 16; those behind N are zero */
 };

@@ -151,7 +151,8 @@ static size_t places(struct product *e, struct onednn_shared *d, const desc plai
     const struct gemm *g = &e->g;
     const_desc pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     const_desc b = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    const struct cpu_side side = {.K = g->K,
+    const struct cpu_side side = {.dtype = g->bf16 ? DTYPE_BF16 : DTYPE_F32,
+                                  .K = g->K,
                                   .N = g->N,
                                   .ld = g->ldb,
                                   .turned = g->b_trans,
@@ -216,6 +217,7 @@ static const char *prepare_a(const struct product *e, struct onednn_shared *d, c
         return A;
     struct cpu_side s = {.from = A,
                          .to = pad + e->turned,
+                         .dtype = g->bf16 ? DTYPE_BF16 : DTYPE_F32,
                          .K = g->K,
                          .N = g->M,
                          .ld = g->lda,

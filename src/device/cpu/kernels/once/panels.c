@@ -2,31 +2,33 @@
  * turned.  A word is a float, or two bf16 that are neighbours along K.  Both go through squares
  * of words: whole ones straight from memory, those at an edge from a copy with zeros around it. */
 #include "device/cpu/kernels/bf16.h"
+#include "device/cpu/kernels/f16.h"
 #include "device/cpu/kernels/once/once.h"
 
 /* TURN columns are turned at a time: the cache line of a row of bf16. */
 enum { TASK_WORDS = 16, TURN = 32 };
 
 /* Bytes that are fetched ahead in each row: rows lie pages apart, and a row ends before the machine
- * has seen where it goes.  A third to two thirds of the time of sides that no cache holds. */
-enum { AHEAD_ACROSS = 256, AHEAD_ALONG = 128 };
+ * has seen where it goes.  A third to two thirds of the time of sides that no cache holds; ahead of
+ * what is written a tenth to a fifth. */
+enum { AHEAD_ACROSS = 256, AHEAD_ALONG = 128, AHEAD_TO = 128 };
 
 static int threads(const struct cpu_side *s, int n_threads)
 {
     return s->K * s->N >= 32768 ? n_threads : 1;
 }
 
-/* Zero where there is no element. */
+/* The bits of an element as part of a word.  Zero where there is none. */
 static uint32_t element_at(const struct cpu_side *s, int64_t k, int64_t n)
 {
     int64_t at = s->turned ? n * s->ld + k : k * s->ld + n;
-    uint32_t word;
+    const uint16_t *half = s->from;
     if (k >= s->K || n >= s->N)
         return 0;
     if (s->pair == 2)
-        return ((const uint16_t *)s->from)[at];
-    memcpy(&word, (const float *)s->from + at, sizeof word);
-    return word;
+        return half[at];
+    return f32_bits(s->dtype == DTYPE_F32 ? ((const float *)s->from)[at]
+                                          : half_widen(s->dtype, half[at]));
 }
 
 static uint32_t word_at(const struct cpu_side *s, int64_t word, int64_t n)
@@ -35,13 +37,30 @@ static uint32_t word_at(const struct cpu_side *s, int64_t word, int64_t n)
     return s->pair == 2 ? low | element_at(s, word * 2 + 1, n) << 16 : low;
 }
 
+static inline size_t elem_bytes(const struct cpu_side *s)
+{
+    return s->dtype == DTYPE_F32 ? 4 : 2;
+}
+
+/* VL words whose elements lie behind each other. */
+static inline vf words_load(const struct cpu_side *s, const void *at)
+{
+    float lane[VL];
+    if (s->pair == 1 && s->dtype == DTYPE_BF16)
+        return bf16_load(at);
+    if (s->dtype == DTYPE_F16)
+        return f16_load(at);
+    memcpy(lane, at, sizeof lane);
+    return vf_load(lane);
+}
+
 /* Words of VL columns from n on. */
 static inline vf across(const struct cpu_side *s, int64_t word, int64_t n)
 {
     if (s->pair == 1) {
-        const float *row = (const float *)s->from + word * s->ld + n;
-        __builtin_prefetch((const char *)row + AHEAD_ACROSS);
-        return vf_load(row);
+        const char *row = (const char *)s->from + (size_t)(word * s->ld + n) * elem_bytes(s);
+        __builtin_prefetch(row + AHEAD_ACROSS);
+        return words_load(s, row);
     }
     vh low, high;
     const uint16_t *at = (const uint16_t *)s->from + 2 * word * s->ld + n;
@@ -63,12 +82,10 @@ static inline vf across(const struct cpu_side *s, int64_t word, int64_t n)
 /* VL words of a turned side's column n. */
 static inline vf along(const struct cpu_side *s, int64_t word, int64_t n)
 {
-    float lane[VL];
-    size_t elem_bytes = s->pair == 2 ? 2 : 4;
-    const char *at = (const char *)s->from + (size_t)(n * s->ld + word * s->pair) * elem_bytes;
+    const char *at =
+        (const char *)s->from + (size_t)(n * s->ld + word * s->pair) * elem_bytes(s);
     __builtin_prefetch(at + AHEAD_ALONG);
-    memcpy(lane, at, sizeof lane);
-    return vf_load(lane);
+    return words_load(s, at);
 }
 
 /* Which square is loaded is a constant in each copy of these, so that it stays in registers. */
@@ -146,11 +163,14 @@ SQUARE turned_square(const struct cpu_side *s, int64_t word, int64_t n, const bo
     square_load(s, v, word, n, false, whole);
     vf_transpose(v);
 #pragma GCC unroll 16
-    for (int i = 0; i < VL; i++)
-        if (whole)
-            vf_store(to + i * s->rows, v[i]);
-        else if (n + i < s->N)
-            memcpy(to + i * s->rows, &v[i], (size_t)words * sizeof *to);
+    for (int i = 0; i < VL; i++, to += s->rows) {
+        if (whole) {
+            __builtin_prefetch((const char *)to + AHEAD_TO, 1);
+            vf_store(to, v[i]);
+        } else if (n + i < s->N) {
+            memcpy(to, &v[i], (size_t)words * sizeof *to);
+        }
+    }
 }
 
 /* Columns [n, end) of a side that is not turned as rows. */
