@@ -12,7 +12,6 @@ void device_close(struct device **dev)
         return;
     if (d->matmul) {
         d->matmul->ops->destroy(&d->matmul->state);
-        d->mem->free(d->matmul->tiles, d->matmul->tile_bytes);
         free(d->matmul);
     }
     free(d);
@@ -42,9 +41,4 @@ const char *device_describe(const struct device *dev, char *buf, size_t cap)
 bool device_native_bf16(const struct device *dev)
 {
     return dev->matmul->ops->bf16 && dev->matmul->ops->bf16(dev->matmul->state);
-}
-
-size_t device_matmul_bytes(const struct device *dev)
-{
-    return dev->matmul->ops->work_bytes(dev->matmul->state) + dev->matmul->tile_bytes;
 }

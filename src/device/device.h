@@ -60,6 +60,7 @@ struct sgd {
 };
 
 struct stream;
+struct device;
 
 struct kernels {
 #define KERNEL(name, args) void(*name) args;
@@ -112,9 +113,6 @@ const char *device_describe(const struct device *dev, char *buf, size_t cap);
 /* Whether products of bf16 are the library's own; else, and for fp16 always, both sides are widened
  * by tiles and multiplied in fp32.  Local. */
 bool device_native_bf16(const struct device *dev);
-/* Bytes that the matrix product library works in now; it grows at the first product of a shape.
- * Local. */
-size_t device_matmul_bytes(const struct device *dev);
 
 /* Full table for a compute dtype, NULL if the device has none (fp32 is always there).  Local. */
 const struct kernels *device_kernels(const struct device *dev, enum dtype compute);

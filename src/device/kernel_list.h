@@ -1,5 +1,5 @@
 /* Every math primitive that a device must provide.  No guard: included several times.
- * KERNEL enqueues work on s and cannot fail; KERNEL_SIZE is a pure function of sizes.
+ * KERNEL enqueues work on s and cannot fail; KERNEL_SIZE is a pure function of sizes and device.
  * "adds" means +=; everything else overwrites.  Rows are contiguous.  All are Local.
  * A kernel gives the same bits wherever an element lies in its range, and for every row whatever
  * the number of rows, where the matrix product library does.
@@ -9,6 +9,8 @@
 #define KERNEL_F32_IS_KERNEL
 #endif
 
+/* Bytes that the two below take of the stream's scratch at most, and so for fewer rows. */
+KERNEL_SIZE(linear_scratch, (const struct device *dev, const struct linear *l))
 /* y, and pre = the values before act where pre is not NULL.  b may be NULL. */
 KERNEL(linear_forward, (struct stream * s, const struct linear *l, void *y, void *pre,
                         const void *x, const void *w, const void *b))
@@ -23,8 +25,8 @@ KERNEL(act_forward, (struct stream * s, void *y, const void *x, enum act_kind ac
 KERNEL(act_backward,
        (struct stream * s, void *dy, const void *x, enum act_kind act, int64_t n_elem))
 /* y = act(x), slope = act'(x), which may be x. */
-KERNEL(act_both, (struct stream * s, void *y, void *slope, const void *x, enum act_kind act,
-                  int64_t n_elem))
+KERNEL(act_both,
+       (struct stream * s, void *y, void *slope, const void *x, enum act_kind act, int64_t n_elem))
 
 /* sum = x + residual (residual NULL: sum is not written and x is normalised), then
  * y = (sum - mean) rstd w + b over rows of C; mean, rstd (rows) are kept for backward.  b or NULL.

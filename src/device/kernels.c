@@ -11,6 +11,26 @@
 #include "device/kernel_list.h"
 #undef KERNEL
 #undef KERNEL_SIZE
+
+/* Kernels that take scratch say so. */
+static void take_scratch(struct stream *s, const struct linear *l)
+{
+    size_t mark = stack_mark(&s->scratch);
+    (void)stack_push(&s->scratch, s->k->linear_scratch(s->dev, l));
+    stack_release(&s->scratch, mark);
+}
+
+static void dry_linear_forward(struct stream *s, const struct linear *l, void *y, void *pre,
+                               const void *x, const void *w, const void *b)
+{
+    take_scratch(s, l);
+}
+
+static void dry_linear_backward(struct stream *s, const struct linear *l, void *dx, float *dw,
+                                float *db, void *dy, const void *x, const void *w, const void *pre)
+{
+    take_scratch(s, l);
+}
 #pragma GCC diagnostic pop
 
 void kernels_make_null(struct kernels *null, const struct kernels *full)
@@ -20,6 +40,8 @@ void kernels_make_null(struct kernels *null, const struct kernels *full)
 #include "device/kernel_list.h"
 #undef KERNEL
 #undef KERNEL_SIZE
+    null->linear_forward = dry_linear_forward;
+    null->linear_backward = dry_linear_backward;
 }
 
 const char *kernels_missing(const struct kernels *k)

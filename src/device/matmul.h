@@ -28,9 +28,8 @@ struct matmul_ops {
     int (*create)(int n_threads, int isa, void **state);
     void (*run)(void *state, const struct gemm *g, const void *A, const void *B, void *C);
     void (*destroy)(void **state);
-    size_t (*work_bytes)(const void *state); /* that it works in now */
-    bool (*bf16)(const void *state);         /* run() takes bf16; NULL: it does not */
-    bool bias;                               /* run() adds it; else its caller does */
+    bool (*bf16)(const void *state); /* run() takes bf16; NULL: it does not */
+    bool bias;                       /* run() adds it; else its caller does */
 };
 
 extern const struct matmul_ops matmul_plain_ops;
@@ -44,6 +43,4 @@ extern const struct matmul_ops matmul_cblas_ops;
 struct matmul {
     const struct matmul_ops *ops;
     void *state;
-    void *tiles; /* owned: where bf16 and fp16 are widened; NULL until then */
-    size_t tile_bytes;
 };

@@ -117,6 +117,19 @@ static inline void shim_end(struct shim *z)
     }
 }
 
+/* The stream has what the kernel says that it takes, and no byte more. */
+static inline void shim_scratch(struct stream *s, const struct linear *l)
+{
+    size_t n_bytes = device_kernels(s->dev, test_dtype)->linear_scratch(s->dev, l);
+    stack_init(&s->scratch, aligned_alloc(64, (n_bytes + 63) / 64 * 64), n_bytes);
+}
+
+static inline void shim_scratch_end(struct stream *s)
+{
+    free(s->scratch.base);
+    stack_init(&s->scratch, NULL, 0);
+}
+
 #define SHIM struct shim z = {0}
 #define REAL(s) device_kernels((s)->dev, test_dtype)
 #define IN(x, n) shim_in(&z, (x), (n))
@@ -127,8 +140,10 @@ static void shim_linear_forward(struct stream *s, const struct linear *l, void *
 {
     SHIM;
     int64_t n_y = l->M * (l->ldy ? l->ldy : l->N);
+    shim_scratch(s, l);
     REAL(s)->linear_forward(s, l, OUT(y, n_y), OUT(pre, l->M * l->N), IN(x, l->M * l->K),
                             IN(w, l->N * l->K), IN(b, l->N));
+    shim_scratch_end(s);
     shim_end(&z);
 }
 
@@ -138,8 +153,10 @@ static void shim_linear_backward(struct stream *s, const struct linear *l, void 
     SHIM;
     int64_t n_y = l->M * (l->ldy ? l->ldy : l->N);
     void *to = l->wide_dx ? dx : OUT(dx, l->M * l->K);
+    shim_scratch(s, l);
     REAL(s)->linear_backward(s, l, to, dw, db, OUT(dy, n_y), IN(x, l->M * l->K), IN(w, l->N * l->K),
                              IN(pre, l->M * l->N));
+    shim_scratch_end(s);
     shim_end(&z);
 }
 
@@ -261,6 +278,11 @@ static int64_t shim_qkv(const struct attention *a, const void *q, const void *v)
     if (rows == 0)
         return 0;
     return (rows - 1) * a->kv_stride + ((const float *)v - (const float *)q) + a->n_kv_head * a->D;
+}
+
+static size_t shim_linear_scratch(const struct device *dev, const struct linear *l)
+{
+    return device_kernels(dev, test_dtype)->linear_scratch(dev, l);
 }
 
 static size_t shim_attention_scratch(const struct attention *a, int n_threads)

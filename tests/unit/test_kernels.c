@@ -474,6 +474,16 @@ static void tables(struct stream *s)
     struct attention a = {.B = 2, .T = 20, .H = 2, .n_kv_head = 2, .D = 8};
     CHECK(null->attention_scratch(&a, 3) == s->k->attention_scratch(&a, 3));
     CHECK(null->attention_scratch(&a, 3) > 0);
+    struct linear l = {.M = 20, .N = 30, .K = 40};
+    struct stream dry = {.dev = s->dev, .k = device_null_kernels(s->dev, DTYPE_F16)};
+    stack_init_counting(&dry.scratch);
+    dry.k->linear_forward(&dry, &l, NULL, NULL, NULL, NULL, NULL);
+    CHECK(dry.scratch.peak == dry.k->linear_scratch(s->dev, &l) && dry.scratch.top == 0);
+    CHECK(dry.scratch.peak >= (20 * 40 + 40 * 30 + 20 * 30) * sizeof(float));
+    l.N = 50;
+    dry.k->linear_backward(&dry, &l, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    CHECK(dry.scratch.peak == dry.k->linear_scratch(s->dev, &l) && dry.scratch.top == 0);
+    CHECK(null->linear_scratch(s->dev, &l) == 0);             /* fp32 is multiplied as it lies */
     null->add(s, (void *)64, (void *)128, (void *)192, 1000); /* touches nothing */
     char *p = s->dev->mem->alloc(10000);
     CHECK(p && (uintptr_t)p % 4096 == 0 && p[0] == 0 && p[9999] == 0);

@@ -179,7 +179,9 @@ static void half_product(struct device *d, struct gemm *g)
     void *to = g->accumulate ? (void *)C : (void *)c;
     if (!g->accumulate)
         g->bias = v;
-    cpu_product(d, g, a, b, to);
+    void *room = aligned_alloc(64, cpu_product_room(d, g));
+    cpu_product(d, g, a, b, to, room);
+    free(room);
     for (int64_t i = 0; i < n; i++) {
         double w = want[i] + (g->bias && i % g->ldc < g->N ? (double)V[i % g->ldc] : 0.0);
         double e = fabs(got_value(g, to, i) - w);
@@ -234,7 +236,6 @@ static void all_halves(const struct matmul_ops *ops, int isa, int n_threads)
             g.ldc = g.N + n_threads - 1;
             half_product(d, &g);
         }
-    CHECK(device_matmul_bytes(d) > 0 || native || strcmp(ops->name, "plain") != 0);
     device_close(&d);
 }
 
@@ -252,6 +253,26 @@ static bool in_child(const struct matmul_ops *ops, int isa, int n_threads,
     int status = 1;
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
            WEXITSTATUS(status) == 0;
+}
+
+/* What is enough for many rows is enough for fewer, whose tiles are wider. */
+static void rooms_grow(void)
+{
+    static const int64_t size[] = {1, 16, 40, 150, 300, 1100, 5000, 9000, 20000};
+    enum { N_SIZES = sizeof size / sizeof *size };
+    struct device *d;
+    CHECK(device_open_cpu(1, device_isa_best(), "plain", &d) == ERR_OK);
+    for (int i = 0; i < N_SIZES * N_SIZES * N_SIZES; i++) {
+        struct gemm g = {.N = size[i % N_SIZES], .K = size[i / N_SIZES % N_SIZES], .f16 = true};
+        g.M = size[i / N_SIZES / N_SIZES];
+        size_t most = cpu_product_room(d, &g);
+        g.M = g.M * 2 / 3 + 1;
+        bool right = cpu_product_room(d, &g) <= most && most > 0;
+        g.f16 = false;
+        check_that(right && cpu_product_room(d, &g) == 0, __FILE__, __LINE__,
+                   "M %d N %d K %d has no room", (int)g.M, (int)g.N, (int)g.K);
+    }
+    device_close(&d);
 }
 
 /* A row's bits may not depend on how many rows there are, nor on the number of threads. */
@@ -300,6 +321,8 @@ int main(void)
                 TEST (name)
                     CHECK(in_child(matmul_list[i], isa, n, all_halves));
             }
+    TEST ("widened: a plan for many rows has room for fewer")
+        rooms_grow();
     TEST ("plain: rows have the same bits alone, together and on two threads")
         for (int isa = device_isa_best(); isa >= CPU_ISA_BASE; isa--)
             plain_rows_alone(isa);

@@ -49,7 +49,7 @@ static uint64_t product_hash(struct device *dev, int i)
         c[k] = 0;
     }
     void *block = malloc((size_t)(1 + i * 97));
-    cpu_product(dev, &g, a, b, c);
+    cpu_product(dev, &g, a, b, c, NULL);
     free(block);
     return hash64(c, sizeof c, 0);
 }

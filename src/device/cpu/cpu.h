@@ -60,9 +60,11 @@ const struct cpu_build *cpu_build(int isa);
 void *cpu_alloc(size_t n_bytes);
 void cpu_free(void *p, size_t n_bytes);
 
-/* A product by the device's matmul table, with what that cannot do itself: bias, bf16,
- * fp16.  Local. */
-void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C);
+/* A product by the device's matmul table, with what that cannot do itself: bias, bf16, fp16.
+ * room: cpu_product_room() bytes at a multiple of 64, where sides are widened.  Local. */
+void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C,
+                 void *room);
+size_t cpu_product_room(const struct device *dev, const struct gemm *g); /* Local. */
 
 /* The matrix products that were built in, best first, NULL at the end. */
 extern const struct matmul_ops *const matmul_list[];

@@ -32,12 +32,6 @@ static void cblas_run(void *state, const struct gemm *g, const void *A, const vo
                 (int)g->lda, B, (int)g->ldb, g->accumulate ? 1.0f : 0.0f, C, (int)g->ldc);
 }
 
-static size_t cblas_bytes(const void *state)
-{
-    (void)state; /* it does not tell */
-    return 0;
-}
-
 static void cblas_destroy(void **state)
 {
     free(*state);
@@ -49,7 +43,6 @@ const struct matmul_ops matmul_cblas_ops = {
     .create = cblas_create,
     .run = cblas_run,
     .destroy = cblas_destroy,
-    .work_bytes = cblas_bytes,
 };
 #else
 typedef int matmul_cblas_is_not_built; /* a file may not be empty */

@@ -172,11 +172,6 @@ static void onednn_run(void *state, const struct gemm *g, const void *A, const v
         product_run(find(d, g), &d->shared, g, A, B, C);
 }
 
-static size_t onednn_bytes(const void *state)
-{
-    return ((const struct onednn *)state)->shared.pad_bytes;
-}
-
 static bool onednn_bf16(const void *state)
 {
     return ((const struct onednn *)state)->bf16;
@@ -202,7 +197,6 @@ const struct matmul_ops matmul_onednn_ops = {
     .create = onednn_create,
     .run = onednn_run,
     .destroy = onednn_destroy,
-    .work_bytes = onednn_bytes,
     .bf16 = onednn_bf16,
     .bias = true,
 };

@@ -29,12 +29,6 @@ static void plain_run(void *state, const struct gemm *g, const void *A, const vo
     p->build->gemm(g, A, B, C, p->work, p->n_threads);
 }
 
-static size_t plain_bytes(const void *state)
-{
-    const struct plain *p = state;
-    return p->build->gemm_work(p->n_threads);
-}
-
 static void plain_destroy(void **state)
 {
     struct plain *p = *state;
@@ -49,5 +43,4 @@ const struct matmul_ops matmul_plain_ops = {
     .create = plain_create,
     .run = plain_run,
     .destroy = plain_destroy,
-    .work_bytes = plain_bytes,
 };

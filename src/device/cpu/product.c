@@ -158,30 +158,31 @@ static void run_widened(const struct widening *w)
         }
 }
 
-/* Room for the tiles; as large as the largest product wanted. */
-static float *grow_tiles(struct matmul *m, const struct tiles *t)
+/* At least what tiles_of() says, of this and of any smaller product, so that a plan may ask for the
+ * largest alone: with fewer rows tiles are wider. */
+size_t cpu_product_room(const struct device *dev, const struct gemm *g)
 {
-    size_t n_bytes = (t->a + t->b + t->c) * sizeof(float);
-    if (n_bytes <= m->tile_bytes)
-        return m->tiles;
-    cpu_free(m->tiles, m->tile_bytes);
-    m->tiles = cpu_alloc(n_bytes);
-    if (!m->tiles)
-        FATAL("out of memory for %zu bytes of widened tiles", n_bytes);
-    m->tile_bytes = n_bytes;
-    return m->tiles;
+    if (!g->f16 && (!g->bf16 || device_native_bf16(dev)))
+        return 0;
+    size_t n_floats =
+        whole_lines(smaller(g->M * g->K, SIDE)) + whole_lines(smaller(g->N * g->K, SIDE));
+    if (!gemm_c_is_f32(g))
+        n_floats += whole_lines(smaller(g->M * g->N, SUMS));
+    return n_floats * sizeof(float);
 }
 
-void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C)
+void cpu_product(struct device *dev, const struct gemm *g, const void *A, const void *B, void *C,
+                 void *room)
 {
     struct matmul *m = dev->matmul;
     const struct cpu_build *build = cpu_build(dev->isa);
     REQUIRE(!g->bias || !(g->accumulate || g->wide_c));
-    if (g->f16 || (g->bf16 && !device_native_bf16(dev))) {
+    size_t n_bytes = cpu_product_room(dev, g);
+    if (n_bytes > 0) {
         struct tiles t = tiles_of(g);
-        float *room = grow_tiles(m, &t);
-        run_widened(
-            &(struct widening){dev, build, g, A, B, C, t, room, room + t.a, room + t.a + t.b});
+        REQUIRE((t.a + t.b + t.c) * sizeof(float) <= n_bytes);
+        float *a = room, *b = a + t.a, *c = b + t.b;
+        run_widened(&(struct widening){dev, build, g, A, B, C, t, a, b, c});
         return;
     }
     m->ops->run(m->state, g, A, B, C);

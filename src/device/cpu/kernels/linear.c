@@ -10,12 +10,70 @@ static int64_t row_step(const struct linear *l)
     return l->ldy ? l->ldy : l->N;
 }
 
-static void product(struct stream *s, struct gemm *g, const void *A, const void *B, void *C)
+/* y = x · w (+ b) */
+static struct gemm value_gemm(const struct linear *l)
 {
-    g->bf16 = ELEM_BF16;
-    g->f16 = ELEM_F16;
-    if (g->M > 0 && g->N > 0)
-        cpu_product(s->dev, g, A, B, C);
+    return (struct gemm){.bf16 = ELEM_BF16,
+                         .f16 = ELEM_F16,
+                         .M = l->M,
+                         .N = l->N,
+                         .K = l->K,
+                         .b_trans = !l->in_out,
+                         .lda = l->K,
+                         .ldb = l->in_out ? l->N : l->K,
+                         .ldc = row_step(l)};
+}
+
+/* dx = dy · wᵀ */
+static struct gemm input_gemm(const struct linear *l)
+{
+    return (struct gemm){.bf16 = ELEM_BF16,
+                         .f16 = ELEM_F16,
+                         .M = l->M,
+                         .N = l->K,
+                         .K = l->N,
+                         .b_trans = l->in_out,
+                         .accumulate = l->add_dx,
+                         .wide_c = l->wide_dx,
+                         .lda = row_step(l),
+                         .ldb = l->in_out ? l->N : l->K,
+                         .ldc = l->K};
+}
+
+/* dw = xᵀ · dy, or dyᵀ · x */
+static struct gemm weight_gemm(const struct linear *l)
+{
+    return (struct gemm){.bf16 = ELEM_BF16,
+                         .f16 = ELEM_F16,
+                         .M = l->in_out ? l->K : l->N,
+                         .N = l->in_out ? l->N : l->K,
+                         .K = l->M,
+                         .a_trans = true,
+                         .accumulate = !l->unset_dw,
+                         .wide_c = true,
+                         .lda = l->in_out ? l->K : row_step(l),
+                         .ldb = l->in_out ? row_step(l) : l->K,
+                         .ldc = l->in_out ? l->N : l->K};
+}
+
+size_t FN(linear_scratch)(const struct device *dev, const struct linear *l)
+{
+    const struct gemm all[] = {value_gemm(l), input_gemm(l), weight_gemm(l)};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t n_bytes = cpu_product_room(dev, &all[i]);
+        most = n_bytes > most ? n_bytes : most;
+    }
+    return most;
+}
+
+static void product(struct stream *s, const struct gemm *g, const void *A, const void *B, void *C)
+{
+    if (g->M == 0 || g->N == 0)
+        return;
+    size_t mark = stack_mark(&s->scratch), n_bytes = cpu_product_room(s->dev, g);
+    cpu_product(s->dev, g, A, B, C, n_bytes > 0 ? stack_push(&s->scratch, n_bytes) : NULL);
+    stack_release(&s->scratch, mark);
 }
 
 /* The activation is a constant in each copy of these loops. */
@@ -100,14 +158,8 @@ void FN(linear_forward)(struct stream *s, const struct linear *l, void *y, void 
                         const void *w, const void *b)
 {
     elem *from = pre ? pre : y, *to = y;
-    struct gemm g = {.M = l->M,
-                     .N = l->N,
-                     .K = l->K,
-                     .b_trans = !l->in_out,
-                     .lda = l->K,
-                     .ldb = l->in_out ? l->N : l->K,
-                     .ldc = row_step(l),
-                     .bias = b};
+    struct gemm g = value_gemm(l);
+    g.bias = b;
     product(s, &g, x, w, from);
     if (l->act == ACT_NONE) {
         for (int64_t m = 0; pre && m < l->M; m++)
@@ -145,40 +197,21 @@ static void column_sums(float *db, const elem *dy, const struct linear *l)
 void FN(linear_backward)(struct stream *s, const struct linear *l, void *dx, float *dw, float *db,
                          void *dy, const void *x, const void *w, const void *pre)
 {
-    int64_t M = l->M, N = l->N, K = l->K, step = row_step(l);
+    int64_t M = l->M, N = l->N;
     if (l->act != ACT_NONE)
         BY_THREADS(threads_for(s, M * N), slope_rows(dy, pre, l));
     if (db)
         BY_THREADS(threads_for(s, M * N), column_sums(db, dy, l));
     if (dx) {
-        struct gemm g = {.M = M,
-                         .N = K,
-                         .K = N,
-                         .b_trans = l->in_out,
-                         .accumulate = l->add_dx,
-                         .wide_c = l->wide_dx,
-                         .lda = step,
-                         .ldb = l->in_out ? N : K,
-                         .ldc = K};
+        struct gemm g = input_gemm(l);
         REQUIRE(l->wide_dx || !l->add_dx);
         product(s, &g, dy, w, dx);
     }
     if (dw && M == 0 && l->unset_dw)
-        memset(dw, 0, (size_t)(N * K) * sizeof *dw);
+        memset(dw, 0, (size_t)(N * l->K) * sizeof *dw);
     if (dw && M > 0) {
-        struct gemm g = {.M = l->in_out ? K : N,
-                         .N = l->in_out ? N : K,
-                         .K = M,
-                         .a_trans = true,
-                         .accumulate = !l->unset_dw,
-                         .wide_c = true,
-                         .lda = l->in_out ? K : step,
-                         .ldb = l->in_out ? step : K,
-                         .ldc = l->in_out ? N : K};
-        if (l->in_out)
-            product(s, &g, x, dy, dw);
-        else
-            product(s, &g, dy, x, dw);
+        struct gemm g = weight_gemm(l);
+        product(s, &g, l->in_out ? x : dy, l->in_out ? dy : x, dw);
     }
 }
 

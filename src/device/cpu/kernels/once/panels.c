@@ -82,8 +82,7 @@ static inline vf across(const struct cpu_side *s, int64_t word, int64_t n)
 /* VL words of a turned side's column n. */
 static inline vf along(const struct cpu_side *s, int64_t word, int64_t n)
 {
-    const char *at =
-        (const char *)s->from + (size_t)(n * s->ld + word * s->pair) * elem_bytes(s);
+    const char *at = (const char *)s->from + (size_t)(n * s->ld + word * s->pair) * elem_bytes(s);
     __builtin_prefetch(at + AHEAD_ALONG);
     return words_load(s, at);
 }
