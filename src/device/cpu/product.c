@@ -94,7 +94,7 @@ static void widen_b(const struct widening *w, const struct gemm *t, int64_t j0, 
 {
     const struct gemm *g = w->g;
     const uint16_t *from = w->B + (g->b_trans ? j0 * g->ldb + k0 : k0 * g->ldb + j0);
-    if (!turns_b(g)) {
+    if (t->b_trans == g->b_trans) {
         widen(w, w->b, from, g->ldb, t->b_trans ? t->N : t->K, t->b_trans ? t->K : t->N);
         return;
     }
